@@ -1,0 +1,77 @@
+# The rules that every hotset target is made by.
+include(GoogleTest)
+
+set(HOTSET_SHARED_DIR "${PROJECT_SOURCE_DIR}/../shared" CACHE PATH
+    "Golden data and traces; tests that need it skip with a message where it is absent")
+
+add_library(hotset_options INTERFACE)
+target_compile_options(hotset_options INTERFACE -Wall -Wextra -Wshadow -Wconversion
+                       $<$<BOOL:${HOTSET_WERROR}>:-Werror>)
+target_include_directories(hotset_options INTERFACE "${PROJECT_SOURCE_DIR}")
+if(HOTSET_SANITIZE)
+  target_compile_options(hotset_options INTERFACE -fsanitize=${HOTSET_SANITIZE}
+                         -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  target_link_options(hotset_options INTERFACE -fsanitize=${HOTSET_SANITIZE})
+endif()
+if(HOTSET_FUZZ)
+  target_compile_options(hotset_options INTERFACE -fsanitize=fuzzer-no-link)
+endif()
+
+# Environment of every test, by sanitizer.
+set(HOTSET_TEST_ENV "HOTSET_ASSETS_DIR=${PROJECT_SOURCE_DIR}/assets"
+    "HOTSET_SHARED_DIR=${HOTSET_SHARED_DIR}"
+    "ASAN_OPTIONS=detect_leaks=1:detect_odr_violation=0"
+    "LSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/cmake/lsan.supp:print_suppressions=0"
+    "UBSAN_OPTIONS=print_stacktrace=1"
+    "TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/cmake/tsan.supp:halt_on_error=1")
+
+# hotset_library(NAME SOURCES ... DEPS ...): one library per folder, hotset::NAME.
+function(hotset_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS;PRIVATE_DEPS" ${ARGN})
+  add_library(hotset_${name} STATIC ${ARG_SOURCES})
+  add_library(hotset::${name} ALIAS hotset_${name})
+  target_link_libraries(hotset_${name} PUBLIC ${ARG_DEPS} PRIVATE hotset_options ${ARG_PRIVATE_DEPS})
+endfunction()
+
+# hotset_test(NAME SOURCES ... DEPS ... [LABELS slow concurrent ...] [TIMEOUT seconds]): a GoogleTest
+# program, each of its tests a ctest entry. Label slow: not under asan. Label concurrent: under tsan.
+function(hotset_test name)
+  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
+  if(HOTSET_FUZZ)
+    return()
+  endif()
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 300)
+  endif()
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE hotset_options ${ARG_DEPS} GTest::gmock GTest::gtest_main)
+  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
+                       PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}"
+                       ENVIRONMENT "${HOTSET_TEST_ENV}")
+endfunction()
+
+# hotset_fuzzer(NAME SOURCES ... DEPS ...): under HOTSET_FUZZ a libFuzzer program; otherwise a test
+# NAME.corpus that runs the same entry point over fuzz/corpus/NAME and over mutations of it.
+function(hotset_fuzzer name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
+  set(corpus "${PROJECT_SOURCE_DIR}/fuzz/corpus/${name}")
+  if(HOTSET_FUZZ)
+    add_executable(${name} ${ARG_SOURCES})
+    target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+  else()
+    add_executable(${name} ${ARG_SOURCES} "${PROJECT_SOURCE_DIR}/fuzz/corpus_main.cc")
+    add_test(NAME ${name}.corpus COMMAND ${name} "${corpus}")
+    set_tests_properties(${name}.corpus PROPERTIES TIMEOUT 300 ENVIRONMENT "${HOTSET_TEST_ENV}")
+  endif()
+  target_link_libraries(${name} PRIVATE hotset_options ${ARG_DEPS})
+endfunction()
+
+# hotset_bench(NAME SOURCES ... DEPS ...): a google-benchmark program; never run by ctest.
+function(hotset_bench name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
+  if(HOTSET_FUZZ)
+    return()
+  endif()
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE hotset_options ${ARG_DEPS} benchmark::benchmark)
+endfunction()

@@ -1,0 +1,98 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <string>
+#include <vector>
+
+#include "hotset/base/clock.h"
+#include "hotset/base/error.h"
+#include "hotset/base/expert_key.h"
+#include "hotset/base/log.h"
+#include "hotset/base/random.h"
+#include "hotset/base/thread_pool.h"
+#include "hotset/base/units.h"
+
+namespace hotset {
+namespace {
+
+Result<int> half(int n) {
+  if (n % 2 != 0) return make_error(ErrorCode::kInvalidArgument, "n: found {}, expected even", n);
+  return n / 2;
+}
+
+Result<int> quarter(int n) {
+  HOTSET_TRY(const int h, half(n));
+  return half(h);
+}
+
+TEST(Error, TryReturnsTheValueOrTheError) {
+  EXPECT_EQ(*quarter(8), 2);
+  const auto failed = quarter(6);
+  ASSERT_FALSE(failed);
+  EXPECT_EQ(failed.error().code, ErrorCode::kInvalidArgument);
+  EXPECT_EQ(failed.error().message, "n: found 3, expected even");
+  EXPECT_EQ(add_context(failed.error(), "quarter").error().message,
+            "quarter: n: found 3, expected even");
+}
+
+TEST(Units, BytesReadWell) {
+  EXPECT_EQ(to_string(Bytes{512}), "512 B");
+  EXPECT_EQ(to_string(Bytes{1536}), "1.5 KiB");
+  EXPECT_EQ(to_string(mib(700)), "700.0 MiB");
+  EXPECT_EQ(to_string(gib(2) + mib(512)), "2.50 GiB");
+  EXPECT_EQ(align_up(Bytes{1}, 256), Bytes{256});
+  EXPECT_EQ(align_up(Bytes{256}, 256), Bytes{256});
+  EXPECT_EQ(align_up(Bytes{0}, 256), Bytes{0});
+}
+
+TEST(ExpertKey, OrdersByLayerFirst) {
+  EXPECT_LT((ExpertKey{0, 9}), (ExpertKey{1, 0}));
+  EXPECT_LT((ExpertKey{1, 0}), (ExpertKey{1, 1}));
+}
+
+TEST(Random, IsTheSameEverywhere) {
+  Random random(42);
+  // First value of SplitMix64 seeded with 42, worked out by hand from the published algorithm.
+  EXPECT_EQ(random.next_u64(), 13679457532755275413ULL);
+  double sum = 0;
+  double squares = 0;
+  constexpr int kDraws = 100000;
+  for (int i = 0; i < kDraws; ++i) {
+    const double x = random.normal();
+    sum += x;
+    squares += x * x;
+    ASSERT_LT(random.below(7), 7U);
+    const double u = random.uniform();
+    ASSERT_GE(u, 0.0);
+    ASSERT_LT(u, 1.0);
+  }
+  EXPECT_NEAR(sum / kDraws, 0.0, 0.02);
+  EXPECT_NEAR(squares / kDraws, 1.0, 0.02);
+}
+
+TEST(Clock, NeverGoesBack) {
+  const double before_us = steady_clock().now_us();
+  EXPECT_GE(steady_clock().now_us(), before_us);
+}
+
+TEST(Log, DropsWhatIsBelowTheLevel) {
+  std::vector<std::string> seen;
+  set_log_sink([&](LogLevel, std::string_view message) { seen.emplace_back(message); });
+  log_debug("dropped {}", 1);
+  log_warning("kept {}", 2);
+  set_log_sink({});
+  EXPECT_THAT(seen, testing::ElementsAre("kept 2"));
+}
+
+TEST(ParallelFor, CallsEachIndexOnce) {
+  for (const size_t n_threads : {0U, 1U, 3U, 16U}) {
+    std::vector<std::atomic<int>> calls(100);
+    parallel_for(calls.size(), n_threads, [&](size_t i) { ++calls[i]; });
+    for (const auto& count : calls) EXPECT_EQ(count, 1);
+  }
+  parallel_for(0, 4, [](size_t) { FAIL(); });
+}
+
+}  // namespace
+}  // namespace hotset

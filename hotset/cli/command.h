@@ -1,0 +1,27 @@
+// The subcommands of the one binary. Each add_*_command() declares its flags on `app` and sets a
+// callback that runs the command and leaves its exit status in `exit_status`: 0 for success, 1 for
+// an error that was reported (wrong usage is 2, from the parser).
+// CLI11 is included only by the .cc files that declare flags; the work itself is done by functions
+// over plain option structs, so that it can be tested without a command line.
+// Thread-compatible.
+#ifndef HOTSET_CLI_COMMAND_H_
+#define HOTSET_CLI_COMMAND_H_
+
+#include "hotset/base/error.h"
+
+namespace CLI {
+class App;
+}
+
+namespace hotset::cli {
+
+// Reports a failed command on stderr; the exit status that goes with it.
+int report(const Status& status);
+
+// Gives every long flag of `command` the environment variable HOTSET_<NAME>: --cache-mib reads
+// HOTSET_CACHE_MIB. The flag on the command line wins.
+void add_environment_variables(CLI::App& command);
+
+}  // namespace hotset::cli
+
+#endif  // HOTSET_CLI_COMMAND_H_
