@@ -1,0 +1,91 @@
+// What is known at run time about the lanes of one group of experts: one estimator per lane, fed by
+// the calibration and then by the lanes themselves, read by the chooser as `LaneCosts`.
+#ifndef HOTSET_PLAN_LANE_MODEL_H_
+#define HOTSET_PLAN_LANE_MODEL_H_
+
+#include <cstdint>
+#include <string>
+
+#include "hotset/base/error.h"
+#include "hotset/base/units.h"
+#include "hotset/plan/estimator.h"
+#include "hotset/plan/lane_costs.h"
+#include "hotset/plan/upload_value.h"
+
+namespace hotset::plan {
+
+// Did the other lane (link or CPU) have work in the same lookup?
+enum class LaneUse { kSolo, kConcurrent };
+
+struct LaneModelOptions {
+  Bytes expert_bytes;          // of one expert of the group, above 0
+  double half_life = 64;       // lookups, above 0
+  double memory_gb_per_s = 0;  // host memory, all readers together; 0: not known
+  // Share of its first token that a further token of the same expert costs, 0 to 1; measured by
+  // the calibration.
+  double cpu_further_token = 0;
+  double device_further_token = 0;
+  LaneCosts prior;  // before anything is measured
+  // Concurrent rates are derived from the solo ones until this many observations (decayed).
+  double min_concurrent_weight = 4;
+};
+
+// The work of computing an expert for `n_tokens`, in units of its first token.
+constexpr double expert_work(int32_t n_tokens, double further_token) {
+  return 1 + further_token * (n_tokens - 1);
+}
+
+// Thread-compatible.
+class LaneModel {
+ public:
+  // Errors: kInvalidArgument, naming the field.
+  static Result<LaneModel> create(const LaneModelOptions& options);
+
+  // One lookup's uploads (or one fill): all bytes, from launch to completion.
+  // Errors of all `observe_*`: kInvalidArgument, naming the lane, if a number is negative or not
+  // finite or there was no work; nothing changes.
+  Status observe_upload(LaneUse use, Bytes bytes, double us);
+  // One lookup's CPU lane without `rows`; work = sum of expert_work(n_tokens, cpu_further_token).
+  Status observe_cpu(LaneUse use, double work, double us);
+  // One lookup's resident or uploaded pairs on the device; work by device_further_token.
+  Status observe_hits(double work, double us);
+  Status observe_pairs(double work, double us);
+  Status observe_shared(double us);
+  Status observe_rows(double us);
+
+  // What the chooser reads. A lane's concurrent costs are derived from its solo costs until
+  // measured: together about 0.88 of the sum, never more than memory's rate. A lane is never
+  // faster with the other than alone: of the two the one measured last is believed.
+  const LaneCosts& costs() const { return costs_; }
+  // t_hit of this much work.
+  double hit_us(double work) const { return work > 0 ? hits_.fit().at(work) : 0; }
+  double shared_us() const { return shared_.mean(); }
+  // t_nc of a lookup: all of it on the CPU lane, alone, rows included.
+  double no_cache_us(double work) const;
+
+  // "link 11.9 GB/s + 14.2 us (6.1 with the CPU), CPU 18.3 GB/s + 3.0 us (15.9 with the link)".
+  std::string describe() const;
+
+ private:
+  LaneModel(const LaneModelOptions& options, LineEstimator upload_solo,
+            LineEstimator upload_concurrent, LineEstimator cpu_solo, LineEstimator cpu_concurrent,
+            LineEstimator hits, LineEstimator pairs);
+  void update_costs();
+
+  LaneModelOptions options_;
+  LineEstimator upload_solo_;        // us of bytes
+  LineEstimator upload_concurrent_;  // us of bytes
+  LineEstimator cpu_solo_;           // us of work
+  LineEstimator cpu_concurrent_;     // us of work
+  LineEstimator hits_;               // us of work
+  LineEstimator pairs_;              // us of work
+  DecayedMean shared_;
+  DecayedMean rows_;
+  bool upload_solo_is_newer_ = true;
+  bool cpu_solo_is_newer_ = true;
+  LaneCosts costs_;
+};
+
+}  // namespace hotset::plan
+
+#endif  // HOTSET_PLAN_LANE_MODEL_H_

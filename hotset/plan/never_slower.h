@@ -1,0 +1,119 @@
+// Never slower than leaving the experts on the CPU: design.md section 5. Which baseline a run has
+// is decided at load (`choose_baseline`); while it runs, `NeverSlower` watches windows of tokens
+// and stops or resumes uploads and fills. Both only decide; the engine acts and logs.
+#ifndef HOTSET_PLAN_NEVER_SLOWER_H_
+#define HOTSET_PLAN_NEVER_SLOWER_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "hotset/base/error.h"
+#include "hotset/plan/upload_value.h"
+
+namespace hotset::plan {
+
+// ---- At load
+
+struct BaselineTimes {
+  double plain_us = 0;  // a token's experts on the CPU as they are in the file; above 0
+  std::optional<double> repacked_us;  // in the CPU's own layout, where it has one; above 0
+  double cache_us = 0;                // predicted with the cache; above 0
+};
+
+enum class Baseline { kPlain, kRepacked };
+
+struct BaselineChoice {
+  Baseline baseline = Baseline::kPlain;  // the faster of the two; plain where they are equal
+  double baseline_us = 0;
+  double cache_us = 0;
+  bool use_cache = false;  // the cache is predicted to be faster than the baseline
+};
+
+// Errors: kInvalidArgument, naming the field.
+Result<BaselineChoice> choose_baseline(const BaselineTimes& times);
+// One line with the numbers, for the verdict.
+std::string describe(const BaselineChoice& choice);
+
+// ---- While running
+
+struct NeverSlowerOptions {
+  int window_tokens = 64;         // 1 or more
+  int windows_to_stop = 2;        // windows in a row, 1 or more
+  int windows_to_resume = 2;      // 1 or more
+  double stop_ratio = 1.02;       // stop above this times T_nc; 1 or more
+  double resume_ratio = 0.98;     // resume below this times T_nc; above 0, at most 1
+  double max_probe_share = 0.01;  // of the tokens, and of the time; 0 (never) to 1
+  // A resume that is stopped again at once doubles the windows that the next one takes, up to this
+  // (predictions that do not come true must not cost every other window).
+  int max_windows_to_resume = 64;  // windows_to_resume or more
+  double probe_half_life = 4;      // probes, above 0
+};
+
+// What one token took, and what the fits said about it beforehand.
+struct TokenTimes {
+  bool is_probe = false;   // all experts were on the CPU lane
+  double token_us = 0;     // measured, above 0
+  double no_cache_us = 0;  // predicted T_nc, above 0
+  double cache_us = 0;     // predicted with uploads allowed, above 0
+};
+
+// Said once when uploads stop or resume.
+struct UploadsChange {
+  bool uploads_allowed = false;
+  int64_t token = 0;       // tokens seen so far
+  double cache_us = 0;     // mean of the window: measured for a stop, predicted for a resume
+  double no_cache_us = 0;  // mean T_nc of the window, corrected by the probes
+  int n_windows = 0;       // windows in a row that said so
+};
+std::string describe(const UploadsChange& change);
+
+// Thread-compatible.
+class NeverSlower {
+ public:
+  // Errors: kInvalidArgument, naming the field.
+  static Result<NeverSlower> create(const NeverSlowerOptions& options);
+
+  // May uploads and fills run?
+  bool uploads_allowed() const { return uploads_allowed_; }
+
+  // Shall the next token be a probe, predicted to take `no_cache_us`? Only if with it the probes
+  // are within their share of the tokens and of the time. Asking twice gives the same answer.
+  bool wants_probe(double no_cache_us) const;
+
+  // Takes a finished token in; a change is returned once, by the token that completes the last
+  // window it rests on.
+  // Errors: kInvalidArgument, naming the field, if a time is not above 0 and finite; nothing
+  // changes.
+  Result<std::optional<UploadsChange>> observe(const TokenTimes& token);
+
+  // Measured over predicted T_nc, as the probes found it.
+  double no_cache_correction() const { return correction_.mean(); }
+  int64_t n_tokens() const { return n_tokens_; }
+  int64_t n_probes() const { return n_probes_; }
+
+ private:
+  explicit NeverSlower(const NeverSlowerOptions& options);
+  std::optional<UploadsChange> close_window();
+
+  NeverSlowerOptions options_;
+  bool uploads_allowed_ = true;
+  DecayedMean correction_;
+  int64_t n_tokens_ = 0;
+  int64_t n_probes_ = 0;
+  double total_us_ = 0;
+  double probe_us_ = 0;
+  // The open window; sums leave probes out.
+  int window_n_ = 0;         // tokens, probes included
+  int window_n_normal_ = 0;  // tokens that were no probes
+  double window_token_us_ = 0;
+  double window_no_cache_us_ = 0;  // as predicted, uncorrected
+  double window_cache_us_ = 0;
+  int windows_in_a_row_ = 0;  // that ask for a change
+  int windows_since_resume_ = 0;
+  int windows_to_resume_;
+};
+
+}  // namespace hotset::plan
+
+#endif  // HOTSET_PLAN_NEVER_SLOWER_H_
