@@ -50,6 +50,8 @@ class LineEstimator {
   explicit LineEstimator(const LineEstimatorOptions& options);
   void add(double x, double y);
   void solve();
+  // The best line with a = 0 or b = 0, where the unconstrained one, of this slope, is not allowed.
+  LinearCost edge_line(double slope) const;
 
   double keep_;  // 2^(-1 / half_life)
   double weight_ = 0;
@@ -57,7 +59,7 @@ class LineEstimator {
   double mean_y_ = 0;
   double sum_xx_ = 0;  // of (x - mean_x)^2, weighted
   double sum_xy_ = 0;  // of (x - mean_x) (y - mean_y), weighted
-  LinearCost shape_;   // the latest line that was determined by its samples; else the prior
+  LinearCost shape_;   // the latest line determined by its samples, off the bounds; else the prior
   LinearCost fit_;
 };
 

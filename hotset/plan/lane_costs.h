@@ -9,6 +9,13 @@
 
 namespace hotset::plan {
 
+// The largest cost, in its own unit, that anything here accepts: far beyond any real one, and small
+// enough that no sum of them overflows.
+inline constexpr double kMaxCost = 1e18;
+
+// 0 to kMaxCost; not a NaN.
+constexpr bool is_cost(double x) { return x >= 0 && x <= kMaxCost; }
+
 // A cost that grows in a straight line: `fixed + per_unit * x`.
 struct LinearCost {
   double fixed = 0;
@@ -39,8 +46,14 @@ struct LaneCosts {
   ExpertCost pairs;                 // t_pairs: uploaded pairs on the device
 };
 
-// Errors: kInvalidArgument, naming the field, if a cost is negative or not finite.
+// Every cost `is_cost`.
+bool is_valid(const LaneCosts& costs);
+// Errors: kInvalidArgument, naming the field that is not.
 Status validate(const LaneCosts& costs);
+
+// The cost of a lane that takes `line` (microseconds of work), where an expert's first token is 1
+// and each further one is `further_token` (0 to 1) of work.
+ExpertCost expert_cost(const LinearCost& line, double further_token);
 
 // A machine in six numbers, for the simulator and for tests.
 struct LaneRates {

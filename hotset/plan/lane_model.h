@@ -53,36 +53,51 @@ class LaneModel {
   Status observe_shared(double us);
   Status observe_rows(double us);
 
-  // What the chooser reads. A lane's concurrent costs are derived from its solo costs until
-  // measured: together about 0.88 of the sum, never more than memory's rate. A lane is never
-  // faster with the other than alone: of the two the one measured last is believed.
+  // What the chooser reads. A lane's concurrent costs are derived from its solo costs until they
+  // are measured: together about 0.88 of the sum, never more than memory's rate. So are they again
+  // when the lane was seen a half-life of times alone and never with the other, and the other way
+  // round: a way to serve that was given up under other conditions is tried again.
+  // A lane is never faster with the other than alone: of the two the one seen last is believed.
   const LaneCosts& costs() const { return costs_; }
   // t_hit of this much work.
   double hit_us(double work) const { return work > 0 ? hits_.fit().at(work) : 0; }
   double shared_us() const { return shared_.mean(); }
-  // t_nc of a lookup: all of it on the CPU lane, alone, rows included.
+  // T_nc of a lookup: all of it on the CPU lane, alone, rows included.
   double no_cache_us(double work) const;
 
   // "link 11.9 GB/s + 14.2 us (6.1 with the CPU), CPU 18.3 GB/s + 3.0 us (15.9 with the link)".
   std::string describe() const;
 
  private:
-  LaneModel(const LaneModelOptions& options, LineEstimator upload_solo,
-            LineEstimator upload_concurrent, LineEstimator cpu_solo, LineEstimator cpu_concurrent,
-            LineEstimator hits, LineEstimator pairs);
+  // A lane that reads host memory, alone and beside the other one.
+  struct SharedLane {
+    LineEstimator solo;
+    LineEstimator concurrent;
+    double n_since_solo = 0;  // observations since the last solo one
+    double n_since_concurrent = 0;
+
+    Status observe(LaneUse use, double x, double us);
+  };
+  struct BothLines {
+    LinearCost solo;
+    LinearCost concurrent;
+  };
+
+  LaneModel(const LaneModelOptions& options, SharedLane upload, SharedLane cpu, LineEstimator hits,
+            LineEstimator pairs);
+  // `kept`: share of its own rate that a lane keeps beside the other. `typical_x`: where the two
+  // lines are compared.
+  BothLines lines(const SharedLane& lane, double kept, double typical_x) const;
+  double kept_share() const;
   void update_costs();
 
   LaneModelOptions options_;
-  LineEstimator upload_solo_;        // us of bytes
-  LineEstimator upload_concurrent_;  // us of bytes
-  LineEstimator cpu_solo_;           // us of work
-  LineEstimator cpu_concurrent_;     // us of work
-  LineEstimator hits_;               // us of work
-  LineEstimator pairs_;              // us of work
+  SharedLane upload_;    // us of bytes
+  SharedLane cpu_;       // us of work
+  LineEstimator hits_;   // us of work
+  LineEstimator pairs_;  // us of work
   DecayedMean shared_;
   DecayedMean rows_;
-  bool upload_solo_is_newer_ = true;
-  bool cpu_solo_is_newer_ = true;
   LaneCosts costs_;
 };
 

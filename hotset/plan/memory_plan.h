@@ -22,13 +22,17 @@ Result<Bytes> pair_buffer_bytes(int64_t n_ubatch, int64_t k, int64_t n_embd);
 // Memory left to others and to what drivers keep for themselves: max(512 MiB, 5% of `total`).
 Bytes default_headroom(Bytes total);
 
-// One device and what it must hold. All sizes 0 or more.
+// 256 PiB: no real size comes near, and sums of them stay in range.
+inline constexpr Bytes kMaxPlanBytes{int64_t{1} << 58};
+
+// One device and what it must hold. All sizes 0 to kMaxPlanBytes.
 struct DeviceDemand {
-  std::string name;    // "Vulkan0"
-  Bytes total_memory;  // above 0
-  Bytes free_memory;   // as the driver reports it; at most total_memory
+  std::string name;  // "Vulkan0"
+  Bytes total_memory;
+  Bytes free_memory;  // as the driver reports it; some report more than the total
   Bytes dense_weights;
-  Bytes kv_and_state;  // KV at full context, recurrent state
+  Bytes kv_cache;  // at full context
+  Bytes recurrent_state;
   Bytes compute_buffers;
   Bytes pairs_and_staging;
   Bytes upload_ring;

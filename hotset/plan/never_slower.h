@@ -43,9 +43,10 @@ struct NeverSlowerOptions {
   int windows_to_resume = 2;      // 1 or more
   double stop_ratio = 1.02;       // stop above this times T_nc; 1 or more
   double resume_ratio = 0.98;     // resume below this times T_nc; above 0, at most 1
-  double max_probe_share = 0.01;  // of the tokens, and of the time; 0 (never) to 1
-  // A resume that is stopped again at once doubles the windows that the next one takes, up to this
-  // (predictions that do not come true must not cost every other window).
+  double max_probe_share = 0.01;  // of the tokens, and of the time; 0 (never) or 1e-12 to 1
+  // A resume that is stopped again within twice windows_to_stop doubles the windows that the next
+  // one takes, up to this: predictions that do not come true must not cost every other window. A
+  // resume that lasts sets it back.
   int max_windows_to_resume = 64;  // windows_to_resume or more
   double probe_half_life = 4;      // probes, above 0
 };
@@ -78,7 +79,8 @@ class NeverSlower {
   bool uploads_allowed() const { return uploads_allowed_; }
 
   // Shall the next token be a probe, predicted to take `no_cache_us`? Only if with it the probes
-  // are within their share of the tokens and of the time. Asking twice gives the same answer.
+  // are within their share of the tokens and of the time, both since the last probe and in all.
+  // Asking twice gives the same answer. A time that is not above 0 and finite: no.
   bool wants_probe(double no_cache_us) const;
 
   // Takes a finished token in; a change is returned once, by the token that completes the last
@@ -97,21 +99,24 @@ class NeverSlower {
   std::optional<UploadsChange> close_window();
 
   NeverSlowerOptions options_;
+  DecayedMean correction_;  // measured over predicted T_nc
+  int64_t probe_spacing_;   // tokens from one probe to the next, at least
+  int windows_to_resume_;
   bool uploads_allowed_ = true;
-  DecayedMean correction_;
   int64_t n_tokens_ = 0;
   int64_t n_probes_ = 0;
+  int64_t n_since_probe_ = 0;  // tokens after the last probe, or since the start
   double total_us_ = 0;
   double probe_us_ = 0;
-  // The open window; sums leave probes out.
+  double us_since_probe_ = 0;
+  // The open window; its sums leave probes out.
   int window_n_ = 0;         // tokens, probes included
   int window_n_normal_ = 0;  // tokens that were no probes
   double window_token_us_ = 0;
   double window_no_cache_us_ = 0;  // as predicted, uncorrected
   double window_cache_us_ = 0;
-  int windows_in_a_row_ = 0;  // that ask for a change
-  int windows_since_resume_ = 0;
-  int windows_to_resume_;
+  int n_asking_ = 0;  // windows in a row that ask for a change
+  std::optional<int64_t> windows_since_resume_;
 };
 
 }  // namespace hotset::plan

@@ -4,8 +4,10 @@
 #ifndef HOTSET_PLAN_UPLOAD_VALUE_H_
 #define HOTSET_PLAN_UPLOAD_VALUE_H_
 
+#include <algorithm>
+
 #include "hotset/base/error.h"
-#include "hotset/base/units.h"
+#include "hotset/plan/lane_costs.h"
 
 namespace hotset::plan {
 
@@ -58,10 +60,12 @@ class UploadValue {
   double saving_us() const { return saving_.mean() > 0 ? saving_.mean() : 0; }
   // H.
   double residency_tokens() const { return residency_.mean(); }
-  // V of an expert with expected uses `p` whose victim has `p_victim`; an empty slot's is 0.
+  // V of an expert with expected uses `p` whose victim has `p_victim`; an empty slot's is 0. At
+  // most kMaxCost.
   double value_us(double p, double p_victim) const {
     const double gain = p - p_victim;
-    return gain > 0 ? saving_us() * residency_.mean() * gain : 0;
+    if (!(gain > 0)) return 0;
+    return std::min(kMaxCost, saving_us() * residency_.mean() * gain);
   }
 
  private:
@@ -72,7 +76,8 @@ class UploadValue {
 };
 
 // Admission: may an expert that the CPU served be queued as a fill? Its p must beat the victim's,
-// and no more than one layer-time of copies may be outstanding with it.
+// and no more than one layer-time of copies may be outstanding with it. A single fill is let in
+// however long it takes: on a slow link nothing would ever come in otherwise.
 struct FillState {
   double p = 0;
   double p_victim = 0;

@@ -1,0 +1,133 @@
+#include "hotset/plan/lane_chooser.h"
+
+#include <algorithm>
+#include <iterator>
+
+namespace hotset::plan {
+
+std::string_view binding_lane_name(BindingLane lane) {
+  switch (lane) {
+    case BindingLane::kHits:
+      return "hits";
+    case BindingLane::kLink:
+      return "link";
+    case BindingLane::kCpu:
+      return "cpu";
+  }
+  return "unknown";
+}
+
+std::string describe(const LaneChoice& choice) {
+  if (choice.candidates.empty()) return "no choice was made";
+  const SplitCost& best = choice.cost();
+  std::string text = fmt::format(
+      "{} of {} misses uploaded: J {:.1f} us, done at {:.1f} us, bound by {}", choice.n_uploads,
+      choice.order.size(), best.cost_us, best.done_us(), binding_lane_name(best.binding));
+  for (size_t u = 0; u < choice.candidates.size(); ++u) {
+    const SplitCost& split = choice.candidates[u];
+    fmt::format_to(std::back_inserter(text),
+                   "\n{} u={}: J {:.1f} us = max(device {:.1f}, cpu {:.1f}) - value {:.1f}, {}",
+                   u == choice.n_uploads ? '*' : ' ', u, split.cost_us, split.device_us,
+                   split.cpu_us, split.value_us, binding_lane_name(split.binding));
+  }
+  return text;
+}
+
+LaneChooser::LaneChooser(size_t max_misses)
+    : order_(max_misses), rank_(max_misses), candidates_(max_misses + 1) {}
+
+namespace {
+
+Status check_lookup(const LookupWork& work, std::span<const Miss> misses, size_t max_misses) {
+  if (misses.size() > max_misses) {
+    return make_error(ErrorCode::kInvalidArgument, "misses: found {}, expected at most {}",
+                      misses.size(), max_misses);
+  }
+  if (work.expert_bytes.count < 1) {
+    return make_error(ErrorCode::kInvalidArgument, "expert_bytes: found {}, expected 1 or more",
+                      work.expert_bytes.count);
+  }
+  if (!is_cost(work.shared_us) || !is_cost(work.hit_us)) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "shared_us, hit_us: found {} and {}, expected 0 to {:g}", work.shared_us,
+                      work.hit_us, kMaxCost);
+  }
+  for (size_t i = 0; i < misses.size(); ++i) {
+    const Miss& miss = misses[i];
+    if (miss.expert < 0 || miss.n_tokens < 1 || !is_cost(miss.value_us)) {
+      return make_error(ErrorCode::kInvalidArgument,
+                        "miss {}: found expert {}, n_tokens {}, value_us {}; expected expert 0 or "
+                        "more, n_tokens 1 or more, value_us 0 to {:g}",
+                        i, miss.expert, miss.n_tokens, miss.value_us, kMaxCost);
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<LaneChoice> LaneChooser::choose(const LaneCosts& costs, const LookupWork& work,
+                                       std::span<const Miss> misses) {
+  HOTSET_RETURN_IF_ERROR(check_lookup(work, misses, order_.size()));
+  if (!is_valid(costs)) return std::unexpected(validate(costs).error());
+
+  const size_t n = misses.size();
+  for (size_t i = 0; i < n; ++i) {
+    order_[i] = static_cast<uint32_t>(i);
+    rank_[i] = costs.cpu_concurrent.expert_us.at(misses[i].n_tokens) + misses[i].value_us;
+  }
+  const std::span order = std::span(order_).first(n);
+  std::ranges::sort(order, [&](uint32_t a, uint32_t b) {
+    if (rank_[a] != rank_[b]) return rank_[a] > rank_[b];
+    if (misses[a].expert != misses[b].expert) return misses[a].expert < misses[b].expert;
+    return a < b;
+  });
+
+  const size_t max_uploads = std::min(n, work.max_uploads);
+  const std::span candidates = std::span(candidates_).first(max_uploads + 1);
+  const auto expert_bytes = static_cast<double>(work.expert_bytes.count);
+  const double resident_us = work.shared_us + work.hit_us;
+
+  // The device's side, and the value, from no upload on.
+  double pairs_us = 0;
+  double value_us = 0;
+  for (size_t u = 0; u <= max_uploads; ++u) {
+    if (u > 0) {
+      const Miss& miss = misses[order[u - 1]];
+      pairs_us += costs.pairs.expert_us.at(miss.n_tokens);
+      value_us += miss.value_us;
+    }
+    const LinearCost& upload = u == n ? costs.upload_solo_us : costs.upload_concurrent_us;
+    const double link_us = u > 0 ? upload.at(static_cast<double>(u) * expert_bytes) : 0;
+    const double turn_us = u > 0 ? costs.pairs.turn_us : 0;
+    candidates[u] = {
+        .device_us = std::max(resident_us, link_us) + turn_us + pairs_us,
+        .value_us = value_us,
+        .binding = link_us > resident_us ? BindingLane::kLink : BindingLane::kHits,
+    };
+  }
+  // The CPU's side, from no expert on the CPU on.
+  double experts_us = 0;
+  for (size_t u = n; u > 0; --u) {
+    if (u <= max_uploads) {
+      candidates[u].cpu_us = u < n ? costs.cpu_concurrent.turn_us + experts_us + costs.rows_us : 0;
+    }
+    experts_us += costs.cpu_concurrent.expert_us.at(misses[order[u - 1]].n_tokens);
+  }
+  if (n > 0) {
+    double all_us = 0;
+    for (const Miss& miss : misses) all_us += costs.cpu_solo.expert_us.at(miss.n_tokens);
+    candidates[0].cpu_us = costs.cpu_solo.turn_us + all_us + costs.rows_us;
+  }
+
+  size_t best = 0;
+  for (size_t u = 0; u <= max_uploads; ++u) {
+    SplitCost& split = candidates[u];
+    if (split.cpu_us > split.device_us) split.binding = BindingLane::kCpu;
+    split.cost_us = split.done_us() - split.value_us;
+    if (split.cost_us < candidates[best].cost_us) best = u;
+  }
+  return LaneChoice{.n_uploads = best, .order = order, .candidates = candidates};
+}
+
+}  // namespace hotset::plan

@@ -1,0 +1,183 @@
+#include "hotset/plan/never_slower.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "hotset/plan/lane_costs.h"
+
+namespace hotset::plan {
+namespace {
+
+bool is_token_time(double us) { return us > 0 && us <= kMaxCost; }
+
+Status check_time(const char* name, double us) {
+  if (is_token_time(us)) return {};
+  return make_error(ErrorCode::kInvalidArgument, "{}: found {}, expected above 0 and at most {:g}",
+                    name, us, kMaxCost);
+}
+
+// Counts and ratios: large enough for any use, and twice it is still an int.
+constexpr double kMaxOption = 1e9;
+
+Status check_at_least(const char* name, double value, double least) {
+  if (value >= least && value <= kMaxOption) return {};
+  return make_error(ErrorCode::kInvalidArgument, "{}: found {}, expected {} to {:g}", name, value,
+                    least, kMaxOption);
+}
+
+double ms(double us) { return us / 1000; }
+
+}  // namespace
+
+Result<BaselineChoice> choose_baseline(const BaselineTimes& times) {
+  HOTSET_RETURN_IF_ERROR(check_time("plain_us", times.plain_us));
+  HOTSET_RETURN_IF_ERROR(check_time("cache_us", times.cache_us));
+  BaselineChoice choice = {
+      .baseline = Baseline::kPlain, .baseline_us = times.plain_us, .cache_us = times.cache_us};
+  if (times.repacked_us) {
+    HOTSET_RETURN_IF_ERROR(check_time("repacked_us", *times.repacked_us));
+    if (*times.repacked_us < times.plain_us) {
+      choice.baseline = Baseline::kRepacked;
+      choice.baseline_us = *times.repacked_us;
+    }
+  }
+  choice.use_cache = choice.cache_us < choice.baseline_us;
+  return choice;
+}
+
+std::string describe(const BaselineChoice& choice) {
+  const char* name = choice.baseline == Baseline::kRepacked ? "repacked" : "plain";
+  if (choice.use_cache) {
+    return fmt::format("cache: {:.3f} ms a token predicted, {:.3f} ms with {} experts on the CPU",
+                       ms(choice.cache_us), ms(choice.baseline_us), name);
+  }
+  return fmt::format(
+      "no cache: {:.3f} ms a token with {} experts on the CPU, {:.3f} ms predicted with the cache",
+      ms(choice.baseline_us), name, ms(choice.cache_us));
+}
+
+std::string describe(const UploadsChange& change) {
+  const char* windows = change.n_windows == 1 ? "window" : "windows in a row";
+  if (change.uploads_allowed) {
+    return fmt::format(
+        "uploads and fills resumed after {} tokens: {:.3f} ms a token predicted with them, {:.3f} "
+        "ms without a cache ({} {})",
+        change.token, ms(change.cache_us), ms(change.no_cache_us), change.n_windows, windows);
+  }
+  return fmt::format(
+      "uploads and fills stopped after {} tokens: {:.3f} ms a token measured with them, {:.3f} ms "
+      "without a cache ({} {})",
+      change.token, ms(change.cache_us), ms(change.no_cache_us), change.n_windows, windows);
+}
+
+NeverSlower::NeverSlower(const NeverSlowerOptions& options)
+    : options_(options),
+      correction_(options.probe_half_life, 1, 1),
+      probe_spacing_(options.max_probe_share > 0
+                         ? static_cast<int64_t>(std::ceil(1 / options.max_probe_share - 1e-9))
+                         : std::numeric_limits<int64_t>::max()),
+      windows_to_resume_(options.windows_to_resume) {}
+
+Result<NeverSlower> NeverSlower::create(const NeverSlowerOptions& options) {
+  HOTSET_RETURN_IF_ERROR(check_at_least("window_tokens", options.window_tokens, 1));
+  HOTSET_RETURN_IF_ERROR(check_at_least("windows_to_stop", options.windows_to_stop, 1));
+  HOTSET_RETURN_IF_ERROR(check_at_least("windows_to_resume", options.windows_to_resume, 1));
+  HOTSET_RETURN_IF_ERROR(check_at_least("max_windows_to_resume", options.max_windows_to_resume,
+                                        options.windows_to_resume));
+  HOTSET_RETURN_IF_ERROR(check_at_least("stop_ratio", options.stop_ratio, 1));
+  if (!(options.resume_ratio > 0 && options.resume_ratio <= 1)) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "resume_ratio: found {}, expected above 0 and at most 1",
+                      options.resume_ratio);
+  }
+  // A share below one probe in 10^12 tokens is none, and must be asked for as 0.
+  if (!(options.max_probe_share == 0 ||
+        (options.max_probe_share >= 1e-12 && options.max_probe_share <= 1))) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "max_probe_share: found {}, expected 0 or 1e-12 to 1",
+                      options.max_probe_share);
+  }
+  if (!(options.probe_half_life > 0 && options.probe_half_life <= kMaxCost)) {
+    return make_error(ErrorCode::kInvalidArgument, "probe_half_life: found {}, expected above 0",
+                      options.probe_half_life);
+  }
+  return NeverSlower(options);
+}
+
+bool NeverSlower::wants_probe(double no_cache_us) const {
+  if (!is_token_time(no_cache_us) || n_since_probe_ + 1 < probe_spacing_) return false;
+  const double probe_us = no_cache_us * correction_.mean();
+  const double share = options_.max_probe_share;
+  // Of the time since the last probe, so that a budget saved up over a long run is not spent in a
+  // burst; and of all the time, so that probes slower than predicted are paid back.
+  return probe_us <= share * (us_since_probe_ + probe_us) &&
+         probe_us_ + probe_us <= share * (total_us_ + probe_us);
+}
+
+Result<std::optional<UploadsChange>> NeverSlower::observe(const TokenTimes& token) {
+  HOTSET_RETURN_IF_ERROR(check_time("token_us", token.token_us));
+  HOTSET_RETURN_IF_ERROR(check_time("no_cache_us", token.no_cache_us));
+  HOTSET_RETURN_IF_ERROR(check_time("cache_us", token.cache_us));
+
+  ++n_tokens_;
+  total_us_ += token.token_us;
+  if (token.is_probe) {
+    ++n_probes_;
+    probe_us_ += token.token_us;
+    n_since_probe_ = 0;
+    us_since_probe_ = 0;
+    // A prediction that is off by more than this is no prediction; the mean must survive it.
+    constexpr double kMaxCorrection = 100;
+    correction_.observe(
+        std::clamp(token.token_us / token.no_cache_us, 1 / kMaxCorrection, kMaxCorrection));
+  } else {
+    ++n_since_probe_;
+    us_since_probe_ += token.token_us;
+    ++window_n_normal_;
+    window_token_us_ += token.token_us;
+    window_no_cache_us_ += token.no_cache_us;
+    window_cache_us_ += token.cache_us;
+  }
+  if (++window_n_ < options_.window_tokens) return std::nullopt;
+  return close_window();
+}
+
+std::optional<UploadsChange> NeverSlower::close_window() {
+  const int n_normal = window_n_normal_;
+  const double cache_sum_us = uploads_allowed_ ? window_token_us_ : window_cache_us_;
+  const double no_cache_sum_us = window_no_cache_us_ * correction_.mean();
+  window_n_ = window_n_normal_ = 0;
+  window_token_us_ = window_no_cache_us_ = window_cache_us_ = 0;
+  if (n_normal == 0) return std::nullopt;  // probes only: says nothing
+  const double cache_us = cache_sum_us / n_normal;
+  const double no_cache_us = no_cache_sum_us / n_normal;
+
+  const bool asks = uploads_allowed_ ? cache_us > options_.stop_ratio * no_cache_us
+                                     : cache_us < options_.resume_ratio * no_cache_us;
+  n_asking_ = asks ? n_asking_ + 1 : 0;
+  if (uploads_allowed_ && windows_since_resume_) ++*windows_since_resume_;
+  if (n_asking_ < (uploads_allowed_ ? options_.windows_to_stop : windows_to_resume_)) {
+    return std::nullopt;
+  }
+
+  const UploadsChange change = {.uploads_allowed = !uploads_allowed_,
+                                .token = n_tokens_,
+                                .cache_us = cache_us,
+                                .no_cache_us = no_cache_us,
+                                .n_windows = n_asking_};
+  if (uploads_allowed_) {
+    const bool resume_failed =
+        windows_since_resume_ && *windows_since_resume_ <= 2 * options_.windows_to_stop;
+    windows_to_resume_ = resume_failed
+                             ? std::min(2 * windows_to_resume_, options_.max_windows_to_resume)
+                             : options_.windows_to_resume;
+  } else {
+    windows_since_resume_ = 0;
+  }
+  uploads_allowed_ = change.uploads_allowed;
+  n_asking_ = 0;
+  return change;
+}
+
+}  // namespace hotset::plan
