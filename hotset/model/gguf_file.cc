@@ -82,8 +82,8 @@ Result<GgufFile> GgufFile::parse(std::span<const uint8_t> bytes, std::string nam
 
 Status GgufFile::add_part(Part part) {
   HOTSET_RETURN_IF_ERROR(scan_gguf(part.bytes, part.name));
-  GgufPtr context(gguf_init_from_buffer(part.bytes.data(), part.bytes.size(),
-                                        {.no_alloc = true, .ctx = nullptr}));
+  gguf_context_ptr context(gguf_init_from_buffer(part.bytes.data(), part.bytes.size(),
+                                                 {.no_alloc = true, .ctx = nullptr}));
   if (!context) {
     return make_error(ErrorCode::kCorrupt, "{}: ggml's reader refuses this file", part.name);
   }
@@ -184,8 +184,7 @@ const TensorInfo* GgufFile::find_tensor(std::string_view name) const {
 }
 
 std::span<const uint8_t> GgufFile::tensor_bytes(const TensorInfo& tensor) const {
-  return part_bytes(tensor.part)
-      .subspan(tensor.offset, static_cast<size_t>(tensor.n_bytes.count));
+  return part_bytes(tensor.part).subspan(tensor.offset, static_cast<size_t>(tensor.n_bytes.count));
 }
 
 int64_t GgufFile::key_id(std::string_view key) const {

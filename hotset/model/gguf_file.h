@@ -4,8 +4,7 @@
 #ifndef HOTSET_MODEL_GGUF_FILE_H_
 #define HOTSET_MODEL_GGUF_FILE_H_
 
-#include <ggml.h>
-#include <gguf.h>
+#include <ggml-cpp.h>
 
 #include <array>
 #include <cstdint>
@@ -63,9 +62,9 @@ class GgufFile {
   // Metadata. find_*: nothing if the key is absent; an error if it has another type or is out of
   // range. require_*: absence is an error as well. Messages name file, key, found and expected.
   bool has(std::string_view key) const;
-  Result<std::optional<int64_t>> find_int(
-      std::string_view key, int64_t min = std::numeric_limits<int64_t>::min(),
-      int64_t max = std::numeric_limits<int64_t>::max()) const;
+  Result<std::optional<int64_t>> find_int(std::string_view key,
+                                          int64_t min = std::numeric_limits<int64_t>::min(),
+                                          int64_t max = std::numeric_limits<int64_t>::max()) const;
   Result<std::optional<double>> find_float(std::string_view key) const;
   Result<std::optional<bool>> find_bool(std::string_view key) const;
   Result<std::optional<std::string>> find_string(std::string_view key) const;
@@ -79,10 +78,6 @@ class GgufFile {
   std::optional<int64_t> array_length(std::string_view key) const;
 
  private:
-  struct GgufFree {
-    void operator()(gguf_context* context) const { gguf_free(context); }
-  };
-  using GgufPtr = std::unique_ptr<gguf_context, GgufFree>;
   struct Part {
     std::optional<MappedFile> file;
     std::span<const uint8_t> bytes;
@@ -99,7 +94,7 @@ class GgufFile {
 
   std::string name_;
   std::vector<Part> parts_;
-  GgufPtr metadata_;  // of the first part
+  gguf_context_ptr metadata_;  // of the first part
   std::unordered_map<std::string, int64_t> key_ids_;
   std::vector<TensorInfo> tensors_;
   std::unordered_map<std::string, size_t> tensor_index_;

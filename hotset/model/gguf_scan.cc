@@ -19,7 +19,8 @@ constexpr uint32_t kMaxAlignment = 1 << 20;
 constexpr uint64_t kMaxKeyBytes = 65535;
 // The smallest key-value pair: a key of one byte (8 + 1), its type (4), a one-byte value.
 constexpr uint64_t kMinKeyValueBytes = 14;
-// The smallest tensor: a name of one byte (8 + 1), n_dims (4), one dimension (8), type (4), offset (8).
+// The smallest tensor: a name of one byte (8 + 1), n_dims (4), one dimension (8), type (4), offset
+// (8).
 constexpr uint64_t kMinTensorBytes = 33;
 
 // Bytes of one value of a fixed-width GGUF type; 0 for strings, arrays and unknown types.

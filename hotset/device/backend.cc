@@ -1,0 +1,129 @@
+#include "hotset/device/backend.h"
+
+#include <fstream>
+#include <limits>
+#include <string>
+
+#include "hotset/device/ggml_runtime.h"
+
+namespace hotset::device {
+namespace {
+
+constexpr int kMaxThreads = 512;  // GGML_MAX_N_THREADS, above which ggml aborts
+
+}  // namespace
+
+Result<Backend> Backend::cpu(int n_threads) {
+  if (n_threads < 1 || n_threads > kMaxThreads) {
+    return make_error(ErrorCode::kInvalidArgument, "threads: found {}, expected 1 to {}", n_threads,
+                      kMaxThreads);
+  }
+  HOTSET_RETURN_IF_ERROR(init_ggml());
+  ggml_backend_ptr backend(ggml_backend_dev_init(cpu_device(), nullptr));
+  if (!backend) return make_error(ErrorCode::kDevice, "the CPU backend does not start");
+  const auto set_n_threads =
+      proc_address<ggml_backend_set_n_threads_t>(cpu_device(), "ggml_backend_set_n_threads");
+  if (set_n_threads == nullptr) {
+    return make_error(
+        ErrorCode::kDevice,
+        "the CPU backend has no ggml_backend_set_n_threads, expected ggml 0.27 or newer");
+  }
+  set_n_threads(backend.get(), n_threads);
+  return Backend(std::move(backend));
+}
+
+std::vector<ggml_backend_buffer_type_t> Backend::extra_buffer_types() const {
+  std::vector<ggml_backend_buffer_type_t> types;
+  const auto get = proc_address<ggml_backend_dev_get_extra_bufts_t>(
+      device(), "ggml_backend_dev_get_extra_bufts");
+  if (get == nullptr) return types;
+  for (ggml_backend_buffer_type_t* type = get(device()); type != nullptr && *type != nullptr;
+       ++type) {
+    types.push_back(*type);
+  }
+  return types;
+}
+
+Status Backend::compute(ggml_cgraph* graph) {
+  switch (ggml_backend_graph_compute(backend_.get(), graph)) {
+    case GGML_STATUS_SUCCESS:
+      return {};
+    case GGML_STATUS_ABORTED:
+      return make_error(ErrorCode::kCancelled, "{}: the computation was cancelled",
+                        ggml_backend_name(backend_.get()));
+    case GGML_STATUS_ALLOC_FAILED:
+      return make_error(ErrorCode::kOutOfMemory, "{}: out of memory while computing",
+                        ggml_backend_name(backend_.get()));
+    case GGML_STATUS_FAILED:
+      break;
+  }
+  return make_error(ErrorCode::kDevice, "{}: the computation failed",
+                    ggml_backend_name(backend_.get()));
+}
+
+Bytes ComputeBuffer::measure(ggml_cgraph* graph) const {
+  size_t n_bytes = 0;
+  ggml_gallocr_reserve_n_size(allocator_.get(), graph, nullptr, nullptr, &n_bytes);
+  return {static_cast<int64_t>(n_bytes)};
+}
+
+Status ComputeBuffer::reserve(ggml_cgraph* graph) {
+  if (reserved_.count > 0) {
+    return make_error(ErrorCode::kInternal, "the compute buffer was already reserved at {}",
+                      to_string(reserved_));
+  }
+  const Bytes needed = measure(graph);
+  if (!ggml_gallocr_reserve(allocator_.get(), graph)) {
+    return make_error(ErrorCode::kOutOfMemory, "compute buffer: {} were refused",
+                      to_string(needed));
+  }
+  reserved_ = {static_cast<int64_t>(ggml_gallocr_get_buffer_size(allocator_.get(), 0))};
+  return {};
+}
+
+Status ComputeBuffer::allocate(ggml_cgraph* graph) {
+  const Bytes needed = measure(graph);
+  if (needed > reserved_) {
+    return make_error(ErrorCode::kInternal, "compute buffer: a graph needs {}, reserved were {}",
+                      to_string(needed), to_string(reserved_));
+  }
+  if (!ggml_gallocr_alloc_graph(allocator_.get(), graph)) {
+    return make_error(ErrorCode::kInternal, "compute buffer: a graph could not be placed");
+  }
+  const Bytes now{static_cast<int64_t>(ggml_gallocr_get_buffer_size(allocator_.get(), 0))};
+  if (now != reserved_) {
+    return make_error(ErrorCode::kInternal, "compute buffer: it moved from {} to {}",
+                      to_string(reserved_), to_string(now));
+  }
+  return {};
+}
+
+Result<ggml_backend_buffer_ptr> allocate_tensors(ggml_context* context,
+                                                 ggml_backend_buffer_type_t type,
+                                                 std::string_view what) {
+  const Bytes needed{
+      static_cast<int64_t>(ggml_backend_alloc_ctx_tensors_from_buft_size(context, type))};
+  if (ggml_backend_buft_is_host(type) && needed > available_host_memory()) {
+    return make_error(ErrorCode::kOutOfMemory, "{}: needs {}, the machine has {} available", what,
+                      to_string(needed), to_string(available_host_memory()));
+  }
+  ggml_backend_buffer_ptr buffer(ggml_backend_alloc_ctx_tensors_from_buft(context, type));
+  if (!buffer) {
+    return make_error(ErrorCode::kOutOfMemory, "{}: {} were refused by {}", what, to_string(needed),
+                      ggml_backend_buft_name(type));
+  }
+  return buffer;
+}
+
+Bytes available_host_memory() {
+  std::ifstream info("/proc/meminfo");
+  std::string key;
+  int64_t kib = 0;
+  std::string unit;
+  while (info >> key >> kib >> unit) {
+    if (key == "MemAvailable:") return {kib * 1024};
+  }
+  return {std::numeric_limits<int64_t>::max()};
+}
+
+}  // namespace hotset::device

@@ -1,0 +1,76 @@
+// One stream of work on a device: graphs are queued on it and run in order.
+#ifndef HOTSET_DEVICE_BACKEND_H_
+#define HOTSET_DEVICE_BACKEND_H_
+
+#include <ggml-cpp.h>
+
+#include <vector>
+
+#include "hotset/base/error.h"
+#include "hotset/base/units.h"
+
+namespace hotset::device {
+
+// Owns a ggml backend. Thread-compatible: one thread drives it.
+class Backend {
+ public:
+  // The CPU with `n_threads` kernel threads (1 to 512).
+  // Errors: kInvalidArgument, kDevice.
+  static Result<Backend> cpu(int n_threads);
+
+  ggml_backend_t get() const { return backend_.get(); }
+  ggml_backend_dev_t device() const { return ggml_backend_get_device(backend_.get()); }
+  ggml_backend_buffer_type_t buffer_type() const {
+    return ggml_backend_get_default_buffer_type(backend_.get());
+  }
+  // Layouts that the device keeps for itself (repacked weights on the CPU), best first.
+  std::vector<ggml_backend_buffer_type_t> extra_buffer_types() const;
+
+  // Whether the device can compute `op` as it stands, with its sources' buffer types.
+  bool supports(const ggml_tensor* op) const { return ggml_backend_dev_supports_op(device(), op); }
+
+  // Computes the graph and waits for it. Errors: kDevice, kOutOfMemory, kCancelled.
+  Status compute(ggml_cgraph* graph);
+
+ private:
+  explicit Backend(ggml_backend_ptr backend) : backend_(std::move(backend)) {}
+
+  ggml_backend_ptr backend_;
+};
+
+// The compute buffer that all graphs of one backend share, one at a time.
+// A graph that was allocated here keeps its addresses for as long as this object lives: the buffer
+// is reserved once at its maximum and never moves.
+// Thread-compatible.
+class ComputeBuffer {
+ public:
+  explicit ComputeBuffer(ggml_backend_buffer_type_t type) : allocator_(ggml_gallocr_new(type)) {}
+
+  // What `graph` needs. Leaves the graph's tensors without addresses.
+  Bytes measure(ggml_cgraph* graph) const;
+  // Allocates the buffer for `graph`, the largest one. Errors: kOutOfMemory; kInternal if it was
+  // already reserved.
+  Status reserve(ggml_cgraph* graph);
+  // Gives the tensors of `graph` their addresses. Errors: kInternal if it needs more than reserved.
+  Status allocate(ggml_cgraph* graph);
+
+  Bytes reserved() const { return reserved_; }
+
+ private:
+  ggml_gallocr_ptr allocator_;
+  Bytes reserved_;
+};
+
+// Allocates all tensors of `context` that have no address yet in one new buffer of `type`.
+// Errors: kOutOfMemory, naming `what` and its size.
+Result<ggml_backend_buffer_ptr> allocate_tensors(ggml_context* context,
+                                                 ggml_backend_buffer_type_t type,
+                                                 std::string_view what);
+
+// Memory that the system could give to this process now without swapping; a very large number if
+// the system does not say.
+Bytes available_host_memory();
+
+}  // namespace hotset::device
+
+#endif  // HOTSET_DEVICE_BACKEND_H_

@@ -1,0 +1,34 @@
+// ggml's process-wide state: its log, and the backends that it finds on this machine.
+//
+// Shapes: hotset writes shapes outermost dimension first, `x [n_tokens, n_embd]`; ggml's `ne` lists
+// the same dimensions innermost first, ne = {n_embd, n_tokens, 1, 1}. This is the one place where
+// that is said.
+// Thread-safe.
+#ifndef HOTSET_DEVICE_GGML_RUNTIME_H_
+#define HOTSET_DEVICE_GGML_RUNTIME_H_
+
+#include <ggml-backend.h>
+
+#include <string_view>
+
+#include "hotset/base/error.h"
+
+namespace hotset::device {
+
+// Sends ggml's log to hotset's and loads all backends, once per process.
+// Errors: kDevice if not even a CPU backend is found.
+Status init_ggml();
+
+// The CPU device. Requires: init_ggml() succeeded.
+ggml_backend_dev_t cpu_device();
+
+// A function of a backend by its name, or null. `Function` is its pointer type.
+template <typename Function>
+Function proc_address(ggml_backend_dev_t device, const char* name) {
+  return reinterpret_cast<Function>(
+      ggml_backend_reg_get_proc_address(ggml_backend_dev_backend_reg(device), name));
+}
+
+}  // namespace hotset::device
+
+#endif  // HOTSET_DEVICE_GGML_RUNTIME_H_

@@ -1,0 +1,13 @@
+// One function per architecture; the registry is in architecture.cc.
+#ifndef HOTSET_ENGINE_ARCH_ARCHITECTURES_H_
+#define HOTSET_ENGINE_ARCH_ARCHITECTURES_H_
+
+#include "hotset/engine/architecture.h"
+
+namespace hotset::engine {
+
+const Architecture& qwen3moe_architecture();
+
+}  // namespace hotset::engine
+
+#endif  // HOTSET_ENGINE_ARCH_ARCHITECTURES_H_

@@ -1,0 +1,57 @@
+// Qwen3-MoE (Qwen team, "Qwen3 Technical Report", 2025): grouped-query attention with an RMS norm
+// over each head of queries and keys before RoPE, softmax router, weights of the chosen experts
+// normalised.
+#include "hotset/engine/arch/architectures.h"
+
+namespace hotset::engine {
+namespace {
+
+class Qwen3Moe final : public Architecture {
+ public:
+  std::string_view name() const override { return "qwen3moe"; }
+
+  Result<model::ModelSpec> read_spec(const model::GgufFile& file) const override {
+    HOTSET_TRY(model::ModelSpec spec, model::read_common_spec(file, name()));
+    HOTSET_RETURN_IF_ERROR(model::require_experts(spec, file.name()));
+    spec.router.normalise_weights = true;
+    return spec;
+  }
+
+  void declare_weights(const model::ModelSpec& spec, ModelWeights& weights,
+                       WeightList& list) const override {
+    declare_decoder(spec, weights, list);
+    for (int64_t layer = 0; layer < spec.n_layer; ++layer) {
+      LayerWeights& w = weights.layers[static_cast<size_t>(layer)];
+      declare_attention(spec, layer, w, list);
+      list.add(&w.attn_q_norm, layer_tensor(layer, "attn_q_norm.weight"), WeightUse::kVector,
+               {spec.attention.head_dim_k});
+      list.add(&w.attn_k_norm, layer_tensor(layer, "attn_k_norm.weight"), WeightUse::kVector,
+               {spec.attention.head_dim_k});
+      declare_experts(spec, layer, w, list);
+    }
+  }
+
+  ggml_tensor* attention(GraphBuilder& g, int64_t layer, ggml_tensor* hidden) const override {
+    const LayerWeights& w = g.layer(layer);
+    ggml_tensor* x = g.rms_norm(hidden, w.attn_norm);
+    QueryKeyValue qkv = g.project(x, w);
+    qkv.query = g.rope(g.rms_norm(qkv.query, w.attn_q_norm));
+    qkv.key = g.rope(g.rms_norm(qkv.key, w.attn_k_norm));
+    return g.add(g.attend(layer, qkv, w.attn_output), hidden);
+  }
+
+  Routing route(GraphBuilder& g, int64_t layer, ggml_tensor* hidden) const override {
+    const LayerWeights& w = g.layer(layer);
+    ggml_tensor* x = g.rms_norm(hidden, w.ffn_norm);
+    return g.route(hidden, x, w.router);
+  }
+};
+
+}  // namespace
+
+const Architecture& qwen3moe_architecture() {
+  static const Qwen3Moe architecture;
+  return architecture;
+}
+
+}  // namespace hotset::engine

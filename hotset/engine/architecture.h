@@ -1,0 +1,53 @@
+// What differs from one model architecture to the next: its hyperparameters, its weights and its
+// graph, built from the blocks of graph_builder.h. One small file in arch/ each, and one line in
+// the registry (architecture.cc).
+// Thread-safe: architectures have no state.
+#ifndef HOTSET_ENGINE_ARCHITECTURE_H_
+#define HOTSET_ENGINE_ARCHITECTURE_H_
+
+#include <string_view>
+#include <vector>
+
+#include "hotset/base/error.h"
+#include "hotset/engine/graph_builder.h"
+#include "hotset/engine/weights.h"
+#include "hotset/model/gguf_file.h"
+#include "hotset/model/model_spec.h"
+
+namespace hotset::engine {
+
+class Architecture {
+ public:
+  virtual ~Architecture() = default;
+
+  // As general.architecture has it.
+  virtual std::string_view name() const = 0;
+
+  // Errors: kCorrupt, kUnsupported; the message names file, key, found and expected.
+  virtual Result<model::ModelSpec> read_spec(const model::GgufFile& file) const = 0;
+
+  // The weights of a model of this shape. `weights` must stay where it is: the list points into it.
+  virtual void declare_weights(const model::ModelSpec& spec, ModelWeights& weights,
+                               WeightList& list) const = 0;
+
+  // The layer's attention with its residual: hidden [n_tokens, n_embd] to the same shape.
+  virtual ggml_tensor* attention(GraphBuilder& g, int64_t layer, ggml_tensor* hidden) const = 0;
+
+  // Norm before the feed-forward part, router and top-k of a MoE layer.
+  virtual Routing route(GraphBuilder& g, int64_t layer, ggml_tensor* hidden) const = 0;
+
+  // The layer's feed-forward part where it is dense, with its residual.
+  virtual ggml_tensor* dense_feed_forward(GraphBuilder& g, int64_t layer,
+                                          ggml_tensor* hidden) const;
+};
+
+// Null if there is none of that name.
+const Architecture* find_architecture(std::string_view name);
+// The architecture that the file names. Errors: kCorrupt (no name), kUnsupported (the message lists
+// the known ones).
+Result<const Architecture*> architecture_of(const model::GgufFile& file);
+std::vector<std::string_view> architecture_names();
+
+}  // namespace hotset::engine
+
+#endif  // HOTSET_ENGINE_ARCHITECTURE_H_

@@ -1,0 +1,151 @@
+#include "hotset/engine/engine.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <array>
+#include <fstream>
+#include <limits>
+#include <set>
+#include <utility>
+
+namespace hotset::engine {
+
+int default_threads() {
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0) return 4;
+  // Hyper-threads of one core share its vector units: one kernel thread per core.
+  std::set<std::string> cores;
+  int n_logical = 0;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (!CPU_ISSET(cpu, &allowed)) continue;
+    ++n_logical;
+    std::ifstream in(fmt::format("/sys/devices/system/cpu/cpu{}/topology/thread_siblings", cpu));
+    std::string siblings;
+    if (in >> siblings) cores.insert(siblings);
+  }
+  return std::max(1, cores.empty() ? n_logical : static_cast<int>(cores.size()));
+}
+
+Result<std::unique_ptr<Engine>> Engine::create(ModelDescription description,
+                                               const EngineOptions& options) {
+  std::unique_ptr<Engine> engine(new Engine(options));
+  EngineOptions& o = engine->options_;
+  if (o.n_threads == 0) o.n_threads = default_threads();
+  if (o.n_ctx == 0) {
+    o.n_ctx =
+        static_cast<int32_t>(std::min<int64_t>(description.spec.n_ctx_train, kDefaultContext));
+  }
+  HOTSET_TRY(engine->cpu_, device::Backend::cpu(o.n_threads));
+  const KvCacheOptions kv_options{.n_ctx = o.n_ctx,
+                                  .key_type = o.key_type,
+                                  .value_type = o.value_type,
+                                  .flash_attention = o.flash_attention != FlashAttention::kOff};
+  HOTSET_TRY(engine->kv_,
+             KvCache::create(description.spec, kv_options, engine->cpu_->buffer_type()));
+  HOTSET_TRY(engine->model_,
+             LoadedModel::load(std::move(description), *engine->cpu_, options.load));
+  const CpuExecutor::Options executor_options{
+      .n_ubatch = o.n_ubatch, .n_outputs = o.n_outputs, .observe_routing = o.observe_routing};
+  auto executor =
+      CpuExecutor::create(*engine->model_, *engine->kv_, *engine->cpu_, executor_options);
+  if (!executor && executor.error().code == ErrorCode::kUnsupported &&
+      o.flash_attention == FlashAttention::kAuto) {
+    KvCacheOptions without = kv_options;
+    without.flash_attention = false;
+    HOTSET_TRY(engine->kv_, KvCache::create(engine->spec(), without, engine->cpu_->buffer_type()));
+    executor = CpuExecutor::create(*engine->model_, *engine->kv_, *engine->cpu_, executor_options);
+  }
+  if (!executor) return std::unexpected(std::move(executor).error());
+  engine->executor_ = *std::move(executor);
+  o.n_ubatch = std::min(o.n_ubatch, engine->kv_->cells().n_cells());
+  return engine;
+}
+
+Status Engine::check_batch(std::span<const BatchToken> batch) const {
+  if (batch.empty()) {
+    return make_error(ErrorCode::kInvalidArgument, "batch: found no token, expected at least 1");
+  }
+  std::array<int32_t, kMaxSequences> next;
+  next.fill(-1);
+  for (size_t i = 0; i < batch.size(); ++i) {
+    const BatchToken& t = batch[i];
+    if (t.token < 0 || t.token >= spec().n_vocab) {
+      return make_error(ErrorCode::kInvalidArgument,
+                        "token {} of the batch: found id {}, expected 0 to {}", i, t.token,
+                        spec().n_vocab - 1);
+    }
+    if (t.sequence < 0 || t.sequence >= kMaxSequences) {
+      return make_error(ErrorCode::kInvalidArgument,
+                        "token {} of the batch: found sequence {}, expected 0 to {}", i, t.sequence,
+                        kMaxSequences - 1);
+    }
+    int32_t& expected = next[static_cast<size_t>(t.sequence)];
+    if (expected < 0) expected = next_position(t.sequence);
+    if (t.position != expected) {
+      return make_error(ErrorCode::kInvalidArgument,
+                        "token {} of the batch: found position {} of sequence {}, expected {}", i,
+                        t.position, t.sequence, expected);
+    }
+    ++expected;
+  }
+  const int32_t n_free = std::min(kv_->cells().n_cells(), n_ctx()) - kv_->cells().n_used();
+  if (std::cmp_greater(batch.size(), n_free)) {
+    return make_error(ErrorCode::kOutOfMemory,
+                      "the context is full: {} of {} positions are used, {} more were needed; "
+                      "raise it with -c",
+                      kv_->cells().n_used(), n_ctx(), batch.size());
+  }
+  return {};
+}
+
+Status Engine::run_ubatch(std::span<const BatchToken> ubatch) {
+  cells_.resize(ubatch.size());
+  HOTSET_RETURN_IF_ERROR(kv_->cells().find_free(cells_));
+  for (size_t i = 0; i < ubatch.size(); ++i) {
+    kv_->cells().occupy(cells_[i], ubatch[i].position, ubatch[i].sequence);
+  }
+  return executor_->run(ubatch, cells_, logits_);
+}
+
+Result<DecodeResult> Engine::decode(std::span<const BatchToken> batch,
+                                    const std::function<bool()>& keep_going) {
+  HOTSET_RETURN_IF_ERROR(check_batch(batch));
+  logits_.clear();
+  const auto n_ubatch = static_cast<size_t>(options_.n_ubatch);
+  Status status;
+  for (size_t begin = 0; begin < batch.size() && status;) {
+    // A ubatch ends early where it would want more logits than were planned for.
+    size_t n = 0;
+    int32_t n_outputs = 0;
+    while (n < n_ubatch && begin + n < batch.size()) {
+      n_outputs += batch[begin + n].want_logits ? 1 : 0;
+      if (n_outputs > options_.n_outputs) break;
+      ++n;
+    }
+    status = keep_going && !keep_going()
+                 ? make_error(ErrorCode::kCancelled, "the computation was cancelled")
+                 : run_ubatch(batch.subspan(begin, n));
+    begin += n;
+  }
+  if (!status) {
+    for (const BatchToken& t : batch) forget(t.sequence, t.position, t.position + 1);
+    return std::unexpected(std::move(status).error());
+  }
+  return DecodeResult{.logits = logits_};
+}
+
+void Engine::forget(SequenceId sequence, int32_t begin, int32_t end) {
+  kv_->cells().remove(sequence, begin, end);
+}
+
+void Engine::share_prefix(SequenceId from, SequenceId to, int32_t end) {
+  kv_->cells().copy(from, to, 0, end);
+}
+
+int32_t Engine::next_position(SequenceId sequence) const {
+  return kv_->cells().last_position(sequence) + 1;
+}
+
+}  // namespace hotset::engine

@@ -1,0 +1,93 @@
+// A model that answers: weights, KV memory and executor behind one interface.
+#ifndef HOTSET_ENGINE_ENGINE_H_
+#define HOTSET_ENGINE_ENGINE_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "hotset/base/error.h"
+#include "hotset/base/units.h"
+#include "hotset/device/backend.h"
+#include "hotset/engine/executor.h"
+#include "hotset/engine/kv_cache.h"
+#include "hotset/engine/loaded_model.h"
+
+namespace hotset::engine {
+
+enum class FlashAttention { kOff, kOn, kAuto };
+
+struct EngineOptions {
+  int n_threads = 0;       // kernel threads, 1 to 512; 0: one per core
+  int32_t n_ctx = 0;       // positions; 0: the model's own context, at most kDefaultContext
+  int32_t n_ubatch = 512;  // tokens computed together, at least 1
+  int32_t n_outputs = 1;   // tokens of a ubatch whose logits may be wanted
+  FlashAttention flash_attention = FlashAttention::kAuto;
+  ggml_type key_type = GGML_TYPE_F16;
+  ggml_type value_type = GGML_TYPE_F16;
+  LoadOptions load;
+  RoutingObserver observe_routing;
+};
+
+inline constexpr int32_t kDefaultContext = 4096;
+
+// What one decode() did.
+struct DecodeResult {
+  std::span<const float> logits;  // [tokens that wanted them, n_vocab]; valid until the next call
+};
+
+// Thread-compatible: one thread at a time. Owns everything it needs.
+class Engine {
+ public:
+  // Errors: as LoadedModel::load, KvCache::create and CpuExecutor::create; kInvalidArgument.
+  static Result<std::unique_ptr<Engine>> create(ModelDescription description,
+                                                const EngineOptions& options);
+
+  const LoadedModel& model() const { return *model_; }
+  const model::ModelSpec& spec() const { return model_->spec(); }
+  int32_t n_ctx() const { return kv_->options().n_ctx; }
+  int32_t n_ubatch() const { return options_.n_ubatch; }
+  int n_threads() const { return options_.n_threads; }
+  bool flash_attention() const { return kv_->options().flash_attention; }
+  const KvCache& kv() const { return *kv_; }
+  const CpuExecutor& executor() const { return *executor_; }
+
+  // Computes the tokens in order, ubatch by ubatch, and remembers them in the KV memory. With
+  // `keep_going` given, it is asked before each ubatch; false ends the call with kCancelled.
+  // Errors: kInvalidArgument (no token, an id outside the vocabulary, a position that is taken or
+  // leaves a gap, too many outputs), kOutOfMemory (context full), kCancelled, kDevice. After an
+  // error the tokens of this call are forgotten.
+  Result<DecodeResult> decode(std::span<const BatchToken> batch,
+                              const std::function<bool()>& keep_going = {});
+
+  // Forgets positions [begin, end) of a sequence. Requires: 0 <= sequence < kMaxSequences.
+  void forget(SequenceId sequence, int32_t begin, int32_t end);
+  // Lets `to` continue from the positions [0, end) of `from` without computing them again.
+  void share_prefix(SequenceId from, SequenceId to, int32_t end);
+  // The position that comes next in a sequence; 0 for an empty one.
+  int32_t next_position(SequenceId sequence) const;
+
+ private:
+  explicit Engine(const EngineOptions& options) : options_(options) {}
+  Status check_batch(std::span<const BatchToken> batch) const;
+  Status run_ubatch(std::span<const BatchToken> ubatch);
+
+  EngineOptions options_;
+  std::optional<device::Backend> cpu_;
+  std::unique_ptr<LoadedModel> model_;
+  std::optional<KvCache> kv_;
+  std::unique_ptr<CpuExecutor> executor_;
+  std::vector<float> logits_;
+  std::vector<int32_t> cells_;
+};
+
+// Kernel threads when the user gave none: one per physical core that this process may use.
+int default_threads();
+
+}  // namespace hotset::engine
+
+#endif  // HOTSET_ENGINE_ENGINE_H_

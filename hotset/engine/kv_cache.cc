@@ -1,0 +1,81 @@
+#include "hotset/engine/kv_cache.h"
+
+#include <algorithm>
+#include <array>
+
+namespace hotset::engine {
+namespace {
+
+constexpr std::array kTypes = {GGML_TYPE_F32, GGML_TYPE_F16, GGML_TYPE_Q8_0};
+
+Status check_type(std::string_view what, ggml_type type, int64_t head_dim) {
+  if (std::ranges::find(kTypes, type) == kTypes.end()) {
+    return make_error(ErrorCode::kInvalidArgument, "{}: found {}, expected f32, f16 or q8_0", what,
+                      ggml_type_name(type));
+  }
+  if (head_dim % ggml_blck_size(type) != 0) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "{}: {} stores blocks of {} values, but this model's heads have {}", what,
+                      ggml_type_name(type), ggml_blck_size(type), head_dim);
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<KvCache> KvCache::create(const model::ModelSpec& spec, const KvCacheOptions& options,
+                                ggml_backend_buffer_type_t buffer_type) {
+  constexpr int32_t kMaxContext = 1 << 28;
+  if (options.n_ctx < 1 || options.n_ctx > kMaxContext) {
+    return make_error(ErrorCode::kInvalidArgument, "context: found {}, expected 1 to {}",
+                      options.n_ctx, kMaxContext);
+  }
+  const model::AttentionSpec& attention = spec.attention;
+  HOTSET_RETURN_IF_ERROR(check_type("key cache type", options.key_type, attention.head_dim_k));
+  HOTSET_RETURN_IF_ERROR(check_type("value cache type", options.value_type, attention.head_dim_v));
+  if (ggml_is_quantized(options.value_type) && !options.flash_attention) {
+    return make_error(
+        ErrorCode::kInvalidArgument,
+        "value cache type: found {} with flash attention off, expected f32 or f16 (or "
+        "flash attention on)",
+        ggml_type_name(options.value_type));
+  }
+  const int32_t n_cells = (options.n_ctx + kCellBucket - 1) / kCellBucket * kCellBucket;
+  KvCache cache(options, n_cells);
+  cache.context_.reset(
+      ggml_init({.mem_size = ggml_tensor_overhead() * 2 * static_cast<size_t>(spec.n_layer),
+                 .mem_buffer = nullptr,
+                 .no_alloc = true}));
+  const int64_t key_row = attention.n_head_kv * attention.head_dim_k;
+  const int64_t value_row = attention.n_head_kv * attention.head_dim_v;
+  for (int64_t layer = 0; layer < spec.n_layer; ++layer) {
+    cache.keys_.push_back(
+        ggml_new_tensor_2d(cache.context_.get(), options.key_type, key_row, n_cells));
+    cache.values_.push_back(
+        options.flash_attention
+            ? ggml_new_tensor_2d(cache.context_.get(), options.value_type, value_row, n_cells)
+            : ggml_new_tensor_2d(cache.context_.get(), options.value_type, n_cells, value_row));
+  }
+  HOTSET_TRY(cache.buffer_,
+             device::allocate_tensors(cache.context_.get(), buffer_type,
+                                      fmt::format("KV cache for {} positions (-c)", n_cells)));
+  cache.clear();
+  return cache;
+}
+
+Bytes KvCache::n_bytes() const {
+  return {static_cast<int64_t>(ggml_backend_buffer_get_size(buffer_.get()))};
+}
+
+int32_t KvCache::n_kv() const {
+  const int32_t end = std::max(1, cells_.used_end());
+  return std::min(cells_.n_cells(), (end + kCellBucket - 1) / kCellBucket * kCellBucket);
+}
+
+void KvCache::clear() {
+  // Masked cells are multiplied by zero, so they must not hold NaN.
+  ggml_backend_buffer_clear(buffer_.get(), 0);
+  cells_ = KvCells(cells_.n_cells());
+}
+
+}  // namespace hotset::engine

@@ -1,0 +1,181 @@
+#include "hotset/engine/loaded_model.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+
+#include "hotset/base/log.h"
+#include "hotset/device/ggml_runtime.h"
+
+namespace hotset::engine {
+namespace {
+
+// ggml's kernels want this alignment of tensor data; a file may be aligned to less.
+constexpr uintptr_t kTensorAlignment = 32;
+
+// The operation that a weight is for, on nominal activations: what a backend is asked about.
+ggml_tensor* nominal_op(ggml_context* context, ggml_tensor* weight, WeightUse use) {
+  constexpr int64_t kRows = 512;
+  constexpr int64_t kUsed = 8;
+  switch (use) {
+    case WeightUse::kEmbedding:
+      return ggml_get_rows(context, weight, ggml_new_tensor_1d(context, GGML_TYPE_I32, kRows));
+    case WeightUse::kMatrix:
+      return ggml_mul_mat(context, weight,
+                          ggml_new_tensor_2d(context, GGML_TYPE_F32, weight->ne[0], kRows));
+    case WeightUse::kExperts: {
+      ggml_tensor* x = ggml_new_tensor_3d(context, GGML_TYPE_F32, weight->ne[0], kUsed, kRows);
+      ggml_tensor* ids = ggml_new_tensor_2d(context, GGML_TYPE_I32, kUsed, kRows);
+      return ggml_mul_mat_id(context, weight, x, ids);
+    }
+    case WeightUse::kVector:
+      break;
+  }
+  ggml_tensor* x = ggml_new_tensor_2d(context, GGML_TYPE_F32, weight->ne[0], kRows);
+  return ggml_mul(context, x, weight);
+}
+
+ggml_tensor* new_tensor(ggml_context* context, const model::TensorInfo& info) {
+  ggml_tensor* tensor = ggml_new_tensor(context, info.type, GGML_MAX_DIMS, info.ne.data());
+  ggml_set_name(tensor, info.name.c_str());
+  return tensor;
+}
+
+// Whether the backend computes with `info` used as `use` when it lies in a buffer of `type`.
+bool supported_in(const device::Backend& cpu, const model::TensorInfo& info, WeightUse use,
+                  ggml_backend_buffer_type_t type) {
+  const ggml_context_ptr context(
+      ggml_init({.mem_size = 8 * ggml_tensor_overhead(), .mem_buffer = nullptr, .no_alloc = true}));
+  const ggml_backend_buffer_ptr buffer(ggml_backend_buft_alloc_buffer(type, 0));
+  if (!buffer) return false;
+  ggml_tensor* weight = new_tensor(context.get(), info);
+  weight->buffer = buffer.get();
+  return cpu.supports(nominal_op(context.get(), weight, use));
+}
+
+}  // namespace
+
+Result<ModelDescription> describe_model(const std::filesystem::path& path) {
+  HOTSET_TRY(model::GgufFile file, model::GgufFile::open(path));
+  return describe_model(std::move(file));
+}
+
+Result<ModelDescription> describe_model(model::GgufFile file) {
+  HOTSET_TRY(const Architecture* architecture, architecture_of(file));
+  HOTSET_TRY(model::ModelSpec spec, architecture->read_spec(file));
+  ModelWeights weights;
+  WeightList list;
+  architecture->declare_weights(spec, weights, list);
+  for (const WeightDeclaration& declaration : list.declarations()) {
+    HOTSET_RETURN_IF_ERROR(find_weight(file, declaration));
+  }
+  return ModelDescription{std::move(file), architecture, std::move(spec)};
+}
+
+Result<std::unique_ptr<LoadedModel>> LoadedModel::load(ModelDescription description,
+                                                       const device::Backend& cpu,
+                                                       const LoadOptions& options) {
+  // Not make_unique: the constructor is private.
+  std::unique_ptr<LoadedModel> loaded(new LoadedModel(std::move(description)));
+  WeightList list;
+  loaded->architecture().declare_weights(loaded->spec(), loaded->weights_, list);
+  loaded->report_.unused = unused_tensors(loaded->file(), list);
+  for (const WeightDeclaration& declaration : list.declarations()) {
+    HOTSET_RETURN_IF_ERROR(loaded->place(declaration, cpu, options, list.declarations().size()));
+  }
+  HOTSET_RETURN_IF_ERROR(loaded->fill(options));
+  return loaded;
+}
+
+ggml_context* LoadedModel::context_for(ggml_backend_buffer_type_t type, size_t n_tensors) {
+  ggml_context_ptr& context = contexts_[type];
+  if (!context) {
+    context.reset(ggml_init(
+        {.mem_size = ggml_tensor_overhead() * n_tensors, .mem_buffer = nullptr, .no_alloc = true}));
+  }
+  return context.get();
+}
+
+Status LoadedModel::place(const WeightDeclaration& declaration, const device::Backend& cpu,
+                          const LoadOptions& options, size_t n_tensors) {
+  HOTSET_TRY(const model::TensorInfo* info, find_weight(file(), declaration));
+  if (info == nullptr) return {};
+  ggml_backend_buffer_type_t type = nullptr;
+  if (options.repack) {
+    for (ggml_backend_buffer_type_t layout : cpu.extra_buffer_types()) {
+      if (supported_in(cpu, *info, declaration.use, layout)) {
+        type = layout;
+        break;
+      }
+    }
+  }
+  if (type == nullptr) {
+    if (!supported_in(cpu, *info, declaration.use, cpu.buffer_type())) {
+      return make_error(ErrorCode::kUnsupported,
+                        "{}: tensor '{}': the CPU backend cannot compute with {}", file().name(),
+                        info->name, model::describe(*info));
+    }
+    const uint8_t* address = file().tensor_bytes(*info).data();
+    const bool aligned = reinterpret_cast<uintptr_t>(address) % kTensorAlignment == 0;
+    if (options.load_mode == LoadMode::kPinned || !aligned) type = cpu.buffer_type();
+  }
+  ggml_tensor* tensor = new_tensor(context_for(type, n_tensors), *info);
+  *declaration.slot = tensor;
+  placed_.push_back({info, tensor, type});
+  return {};
+}
+
+Status LoadedModel::fill(const LoadOptions& options) {
+  std::set<std::string> layouts;
+  for (const auto& [type, context] : contexts_) {
+    if (type == nullptr) continue;
+    HOTSET_TRY(
+        ggml_backend_buffer_ptr buffer,
+        device::allocate_tensors(context.get(), type,
+                                 fmt::format("weights in {}", ggml_backend_buft_name(type))));
+    ggml_backend_buffer_set_usage(buffer.get(), GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
+    if (options.load_mode == LoadMode::kPinned && ggml_backend_buft_is_host(type)) {
+      report_.locked = mlock(ggml_backend_buffer_get_base(buffer.get()),
+                             ggml_backend_buffer_get_size(buffer.get())) == 0;
+      if (!report_.locked) {
+        log_warning(
+            "--load-mode pinned: the weights could not be locked in RAM ({}); raise the "
+            "limit with 'ulimit -l'. They are used unlocked.",
+            std::strerror(errno));
+      }
+    }
+    if (!ggml_backend_buft_is_host(type)) layouts.insert(ggml_backend_buft_name(type));
+    buffers_.push_back(std::move(buffer));
+  }
+  std::vector<ggml_backend_buffer_t> part_buffers(file().n_parts(), nullptr);
+  for (const Placed& placed : placed_) {
+    const std::span<const uint8_t> bytes = file().tensor_bytes(*placed.info);
+    if (placed.type != nullptr) {
+      ggml_backend_tensor_set(placed.tensor, bytes.data(), 0, bytes.size());
+      (ggml_backend_buft_is_host(placed.type) ? report_.copied : report_.repacked) +=
+          placed.info->n_bytes;
+      continue;
+    }
+    ggml_backend_buffer_t& buffer = part_buffers[placed.info->part];
+    const std::span<const uint8_t> part = file().part_bytes(placed.info->part);
+    // ggml takes a mutable pointer; weights are only read.
+    auto* base = const_cast<uint8_t*>(part.data());
+    if (buffer == nullptr) {
+      buffer = ggml_backend_cpu_buffer_from_ptr(base, part.size());
+      ggml_backend_buffer_set_usage(buffer, GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
+      buffers_.emplace_back(buffer);
+    }
+    if (ggml_backend_tensor_alloc(buffer, placed.tensor, base + placed.info->offset) !=
+        GGML_STATUS_SUCCESS) {
+      return make_error(ErrorCode::kInternal, "{}: tensor '{}' could not be placed", file().name(),
+                        placed.info->name);
+    }
+    report_.mapped += placed.info->n_bytes;
+  }
+  report_.layouts.assign(layouts.begin(), layouts.end());
+  return {};
+}
+
+}  // namespace hotset::engine

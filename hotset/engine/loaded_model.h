@@ -1,0 +1,97 @@
+// A model whose weights are in memory, ready for graphs.
+#ifndef HOTSET_ENGINE_LOADED_MODEL_H_
+#define HOTSET_ENGINE_LOADED_MODEL_H_
+
+#include <ggml-cpp.h>
+
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "hotset/base/error.h"
+#include "hotset/base/units.h"
+#include "hotset/device/backend.h"
+#include "hotset/engine/architecture.h"
+#include "hotset/engine/weights.h"
+#include "hotset/model/gguf_file.h"
+#include "hotset/model/model_spec.h"
+
+namespace hotset::engine {
+
+enum class LoadMode {
+  kAuto,    // pinned if RAM allows and a device reads the weights; else mmap
+  kMmap,    // used in place, from the page cache
+  kPinned,  // copied into locked memory at load
+};
+
+struct LoadOptions {
+  LoadMode load_mode = LoadMode::kMmap;
+  // Rearranges weights into the CPU backend's own layouts where it has one for them: faster, other
+  // rounding.
+  bool repack = true;
+};
+
+// Where the weights went.
+struct LoadReport {
+  Bytes mapped;                      // used in place
+  Bytes copied;                      // copied as they are
+  Bytes repacked;                    // copied into a layout of the CPU backend
+  bool locked = false;               // the copies are locked in RAM
+  std::vector<std::string> unused;   // tensors of the file that the architecture does not use
+  std::vector<std::string> layouts;  // names of the CPU layouts in use
+};
+
+// What is known of a model without loading its weights.
+struct ModelDescription {
+  model::GgufFile file;
+  const Architecture* architecture = nullptr;
+  model::ModelSpec spec;
+};
+
+// Opens and checks a file: metadata, and every tensor's presence, shape and type.
+// Errors: as GgufFile::open, architecture_of, Architecture::read_spec and find_weight.
+Result<ModelDescription> describe_model(const std::filesystem::path& path);
+Result<ModelDescription> describe_model(model::GgufFile file);
+
+// Owns the weights' buffers and the mapped files behind them. Thread-safe after loading: constant.
+class LoadedModel {
+ public:
+  // `cpu` decides which layouts there are; it is not kept.
+  // Errors: as describe_model; kOutOfMemory; kUnsupported for a weight that the CPU cannot use.
+  static Result<std::unique_ptr<LoadedModel>> load(ModelDescription description,
+                                                   const device::Backend& cpu,
+                                                   const LoadOptions& options);
+
+  const model::GgufFile& file() const { return description_.file; }
+  const model::ModelSpec& spec() const { return description_.spec; }
+  const Architecture& architecture() const { return *description_.architecture; }
+  const ModelWeights& weights() const { return weights_; }
+  const LoadReport& report() const { return report_; }
+
+ private:
+  explicit LoadedModel(ModelDescription description) : description_(std::move(description)) {}
+
+  ggml_context* context_for(ggml_backend_buffer_type_t type, size_t n_tensors);
+  Status place(const WeightDeclaration& declaration, const device::Backend& cpu,
+               const LoadOptions& options, size_t n_tensors);
+  Status fill(const LoadOptions& options);
+
+  struct Placed {
+    const model::TensorInfo* info;
+    ggml_tensor* tensor;
+    ggml_backend_buffer_type_t type;  // null: used in place
+  };
+
+  ModelDescription description_;
+  ModelWeights weights_;
+  LoadReport report_;
+  std::map<ggml_backend_buffer_type_t, ggml_context_ptr> contexts_;
+  std::vector<ggml_backend_buffer_ptr> buffers_;
+  std::vector<Placed> placed_;
+};
+
+}  // namespace hotset::engine
+
+#endif  // HOTSET_ENGINE_LOADED_MODEL_H_

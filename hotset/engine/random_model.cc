@@ -1,0 +1,223 @@
+#include "hotset/engine/random_model.h"
+
+#include <ggml-cpp.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "hotset/base/random.h"
+#include "hotset/base/thread_pool.h"
+#include "hotset/engine/architecture.h"
+#include "hotset/engine/weights.h"
+#include "hotset/model/gguf_file.h"
+
+namespace hotset::engine {
+namespace {
+
+// Rows are generated in pieces of about this many values: large enough for the threads, small
+// enough for memory.
+constexpr int64_t kPieceValues = 1 << 18;
+
+struct FileClose {
+  void operator()(std::FILE* file) const { std::fclose(file); }
+};
+using FilePtr = std::unique_ptr<std::FILE, FileClose>;
+
+Status check_options(const RandomModelOptions& o) {
+  const auto positive = [](const char* name, int64_t value) -> Status {
+    if (value >= 1 && value <= 1 << 20) return {};
+    return make_error(ErrorCode::kInvalidArgument, "{}: found {}, expected 1 to {}", name, value,
+                      1 << 20);
+  };
+  HOTSET_RETURN_IF_ERROR(positive("layers", o.n_layer));
+  HOTSET_RETURN_IF_ERROR(positive("embedding", o.n_embd));
+  HOTSET_RETURN_IF_ERROR(positive("heads", o.n_head));
+  HOTSET_RETURN_IF_ERROR(positive("kv-heads", o.n_head_kv));
+  HOTSET_RETURN_IF_ERROR(positive("head-dim", o.head_dim));
+  HOTSET_RETURN_IF_ERROR(positive("experts", o.n_expert));
+  HOTSET_RETURN_IF_ERROR(positive("experts-used", o.n_expert_used));
+  HOTSET_RETURN_IF_ERROR(positive("expert-width", o.n_ff_expert));
+  HOTSET_RETURN_IF_ERROR(positive("ff-width", o.n_ff));
+  HOTSET_RETURN_IF_ERROR(positive("vocab", o.n_vocab));
+  HOTSET_RETURN_IF_ERROR(positive("context", o.n_ctx_train));
+  for (const ggml_type type : {o.expert_type, o.dense_type}) {
+    if (type != GGML_TYPE_F32 && ggml_quantize_requires_imatrix(type)) {
+      return make_error(ErrorCode::kUnsupported,
+                        "type: found {}, which needs an importance matrix; expected another",
+                        ggml_type_name(type));
+    }
+    const auto* traits = ggml_get_type_traits(type);
+    if (type != GGML_TYPE_F32 && traits->from_float_ref == nullptr) {
+      return make_error(ErrorCode::kUnsupported, "type: found {}, which ggml cannot write",
+                        ggml_type_name(type));
+    }
+  }
+  return {};
+}
+
+void copy_tokenizer_keys(const model::GgufFile& from, gguf_context* to) {
+  const gguf_context_ptr source(gguf_init_from_buffer(
+      from.part_bytes(0).data(), from.part_bytes(0).size(), {.no_alloc = true, .ctx = nullptr}));
+  for (int64_t id = gguf_get_n_kv(source.get()) - 1; id >= 0; --id) {
+    const std::string key = gguf_get_key(source.get(), id);
+    if (!key.starts_with("tokenizer.")) gguf_remove_key(source.get(), key.c_str());
+  }
+  gguf_set_kv(to, source.get());
+}
+
+Result<gguf_context_ptr> make_metadata(const RandomModelOptions& o) {
+  gguf_context_ptr metadata(gguf_init_empty());
+  gguf_context* m = metadata.get();
+  int64_t n_vocab = o.n_vocab;
+  if (o.tokenizer_from.empty()) {
+    gguf_set_val_str(m, "tokenizer.ggml.model", "no_vocab");
+  } else {
+    HOTSET_TRY(const model::GgufFile source, model::GgufFile::open(o.tokenizer_from));
+    const auto n_tokens = source.array_length("tokenizer.ggml.tokens");
+    if (!n_tokens) {
+      return make_error(ErrorCode::kInvalidArgument,
+                        "{}: key 'tokenizer.ggml.tokens': found nothing, expected a tokenizer",
+                        source.name());
+    }
+    n_vocab = *n_tokens;
+    copy_tokenizer_keys(source, m);
+  }
+  gguf_set_val_str(m, "general.architecture", o.architecture.c_str());
+  gguf_set_val_str(m, "general.name",
+                   fmt::format("random {}, seed {}", o.architecture, o.seed).c_str());
+  const auto set = [&](const char* key, int64_t value) {
+    gguf_set_val_u32(m, fmt::format("{}.{}", o.architecture, key).c_str(),
+                     static_cast<uint32_t>(value));
+  };
+  set("block_count", o.n_layer);
+  set("context_length", o.n_ctx_train);
+  set("embedding_length", o.n_embd);
+  set("feed_forward_length", o.n_ff);
+  set("expert_feed_forward_length", o.n_ff_expert);
+  set("expert_count", o.n_expert);
+  set("expert_used_count", o.n_expert_used);
+  set("attention.head_count", o.n_head);
+  set("attention.head_count_kv", o.n_head_kv);
+  set("attention.key_length", o.head_dim);
+  set("attention.value_length", o.head_dim);
+  set("vocab_size", n_vocab);
+  gguf_set_val_f32(m, fmt::format("{}.attention.layer_norm_rms_epsilon", o.architecture).c_str(),
+                   1e-6F);
+  gguf_set_val_f32(m, fmt::format("{}.rope.freq_base", o.architecture).c_str(), 1e6F);
+  return metadata;
+}
+
+// Vectors and the router stay F32, as converted files have them.
+ggml_type type_of(const WeightDeclaration& w, const RandomModelOptions& o) {
+  if (w.use == WeightUse::kExperts) return o.expert_type;
+  if (w.use == WeightUse::kVector || w.name.ends_with("ffn_gate_inp.weight")) return GGML_TYPE_F32;
+  return o.dense_type;
+}
+
+// Random rows of `n_in` values as `type`, the same for a seed whatever the number of threads.
+void fill_rows(ggml_type type, int64_t n_in, int64_t n_rows, uint64_t seed, bool ones,
+               std::vector<uint8_t>& out) {
+  const size_t row_bytes = ggml_row_size(type, n_in);
+  out.resize(row_bytes * static_cast<size_t>(n_rows));
+  if (type != GGML_TYPE_F32) ggml_quantize_init(type);  // its tables are not made thread-safely
+  const int64_t rows_per_piece = std::max<int64_t>(1, kPieceValues / n_in);
+  const int64_t n_pieces = (n_rows + rows_per_piece - 1) / rows_per_piece;
+  parallel_for(static_cast<size_t>(n_pieces), 0, [&](size_t piece) {
+    Random random(seed ^ (0x9e3779b97f4a7c15ULL * (piece + 1)));
+    const int64_t begin = static_cast<int64_t>(piece) * rows_per_piece;
+    const int64_t n = std::min(rows_per_piece, n_rows - begin);
+    std::vector<float> values(static_cast<size_t>(n * n_in), 1.0F);
+    const double deviation = 1.0 / std::sqrt(static_cast<double>(n_in));
+    if (!ones) {
+      for (float& value : values) value = static_cast<float>(random.normal() * deviation);
+    }
+    uint8_t* target = out.data() + row_bytes * static_cast<size_t>(begin);
+    if (type == GGML_TYPE_F32) {
+      std::memcpy(target, values.data(), values.size() * sizeof(float));
+    } else {
+      ggml_quantize_chunk(type, values.data(), target, 0, n, n_in, nullptr);
+    }
+  });
+}
+
+Status write_bytes(std::FILE* file, const std::filesystem::path& path,
+                   std::span<const uint8_t> bytes) {
+  if (std::fwrite(bytes.data(), 1, bytes.size(), file) == bytes.size()) return {};
+  return make_error(ErrorCode::kIo, "{}: cannot write: {}", path.string(), std::strerror(errno));
+}
+
+Status write_tensors(const RandomModelOptions& o, const WeightList& list, std::FILE* file,
+                     const std::filesystem::path& path, size_t alignment) {
+  std::vector<uint8_t> bytes;
+  uint64_t index = 0;
+  for (const WeightDeclaration& w : list.declarations()) {
+    const int64_t n_rows = w.ne[1] * w.ne[2] * w.ne[3];
+    const bool is_norm = w.use == WeightUse::kVector && w.name.ends_with("norm.weight");
+    fill_rows(type_of(w, o), w.ne[0], n_rows, o.seed * 1000003 + ++index, is_norm, bytes);
+    bytes.resize((bytes.size() + alignment - 1) / alignment * alignment);
+    HOTSET_RETURN_IF_ERROR(write_bytes(file, path, bytes));
+  }
+  return {};
+}
+
+Status write_file(const RandomModelOptions& o, gguf_context* metadata, const WeightList& list,
+                  const std::filesystem::path& path) {
+  const FilePtr file(std::fopen(path.c_str(), "wb"));
+  if (!file) {
+    return make_error(ErrorCode::kIo, "{}: cannot create: {}", path.string(), std::strerror(errno));
+  }
+  std::vector<uint8_t> header(gguf_get_meta_size(metadata));
+  gguf_get_meta_data(metadata, header.data());
+  HOTSET_RETURN_IF_ERROR(write_bytes(file.get(), path, header));
+  HOTSET_RETURN_IF_ERROR(write_tensors(o, list, file.get(), path, gguf_get_alignment(metadata)));
+  if (std::fflush(file.get()) != 0) {
+    return make_error(ErrorCode::kIo, "{}: cannot write: {}", path.string(), std::strerror(errno));
+  }
+  return {};
+}
+
+}  // namespace
+
+Status write_random_model(const RandomModelOptions& options, const std::filesystem::path& path) {
+  HOTSET_RETURN_IF_ERROR(check_options(options));
+  HOTSET_TRY(const gguf_context_ptr metadata, make_metadata(options));
+  // The architecture reads the metadata back as it would a file's, so what is written can be read.
+  std::vector<uint8_t> header(gguf_get_meta_size(metadata.get()));
+  gguf_get_meta_data(metadata.get(), header.data());
+  HOTSET_TRY(const model::GgufFile parsed, model::GgufFile::parse(header, path.string()));
+  HOTSET_TRY(const Architecture* architecture, architecture_of(parsed));
+  HOTSET_TRY(const model::ModelSpec spec, architecture->read_spec(parsed));
+  ModelWeights weights;
+  WeightList list;
+  architecture->declare_weights(spec, weights, list);
+
+  const ggml_context_ptr context(
+      ggml_init({.mem_size = ggml_tensor_overhead() * list.declarations().size(),
+                 .mem_buffer = nullptr,
+                 .no_alloc = true}));
+  for (const WeightDeclaration& w : list.declarations()) {
+    const ggml_type type = type_of(w, options);
+    if (w.ne[0] % ggml_blck_size(type) != 0) {
+      return make_error(ErrorCode::kInvalidArgument,
+                        "tensor '{}': rows of {} values, expected a multiple of {} for {}", w.name,
+                        w.ne[0], ggml_blck_size(type), ggml_type_name(type));
+    }
+    ggml_tensor* tensor = ggml_new_tensor(context.get(), type, GGML_MAX_DIMS, w.ne.data());
+    ggml_set_name(tensor, w.name.c_str());
+    gguf_add_tensor(metadata.get(), tensor);
+  }
+  const Status status = write_file(options, metadata.get(), list, path);
+  if (!status) {
+    std::error_code ignored;
+    std::filesystem::remove(path, ignored);
+  }
+  return status;
+}
+
+}  // namespace hotset::engine

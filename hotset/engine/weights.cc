@@ -1,0 +1,127 @@
+#include "hotset/engine/weights.h"
+
+#include <algorithm>
+#include <unordered_set>
+
+namespace hotset::engine {
+namespace {
+
+// I8 .. I64 and F64 are for other purposes than weights.
+bool is_weight_type(ggml_type type) {
+  switch (type) {
+    case GGML_TYPE_I8:
+    case GGML_TYPE_I16:
+    case GGML_TYPE_I32:
+    case GGML_TYPE_I64:
+    case GGML_TYPE_F64:
+    case GGML_TYPE_Q8_1:  // of activations only
+    case GGML_TYPE_Q8_K:
+      return false;
+    default:
+      return true;
+  }
+}
+
+std::string shape_text(const std::array<int64_t, 4>& ne) {
+  model::TensorInfo tensor;
+  tensor.ne = ne;
+  const std::string text = describe(tensor);
+  return text.substr(0, text.find(']') + 1);
+}
+
+}  // namespace
+
+void WeightList::add(ggml_tensor** slot, std::string name, WeightUse use,
+                     std::initializer_list<int64_t> shape, Presence presence) {
+  HOTSET_CHECK(shape.size() >= 1 && shape.size() <= 4);
+  WeightDeclaration declaration{
+      .name = std::move(name), .use = use, .presence = presence, .slot = slot};
+  std::ranges::reverse_copy(shape, declaration.ne.begin());
+  declarations_.push_back(std::move(declaration));
+}
+
+std::string layer_tensor(int64_t layer, std::string_view name) {
+  return fmt::format("blk.{}.{}", layer, name);
+}
+
+void declare_decoder(const model::ModelSpec& spec, ModelWeights& weights, WeightList& list) {
+  weights.layers.resize(static_cast<size_t>(spec.n_layer));
+  list.add(&weights.token_embedding, "token_embd.weight", WeightUse::kEmbedding,
+           {spec.n_vocab, spec.n_embd});
+  list.add(&weights.output_norm, "output_norm.weight", WeightUse::kVector, {spec.n_embd});
+  list.add(&weights.output, "output.weight", WeightUse::kMatrix, {spec.n_vocab, spec.n_embd},
+           Presence::kOptional);
+  list.fall_back_to("token_embd.weight");
+}
+
+void declare_attention(const model::ModelSpec& spec, int64_t layer, LayerWeights& weights,
+                       WeightList& list) {
+  const model::AttentionSpec& a = spec.attention;
+  const auto name = [&](std::string_view n) { return layer_tensor(layer, n); };
+  list.add(&weights.attn_norm, name("attn_norm.weight"), WeightUse::kVector, {spec.n_embd});
+  list.add(&weights.attn_q, name("attn_q.weight"), WeightUse::kMatrix,
+           {a.n_head * a.head_dim_k, spec.n_embd});
+  list.add(&weights.attn_k, name("attn_k.weight"), WeightUse::kMatrix,
+           {a.n_head_kv * a.head_dim_k, spec.n_embd});
+  list.add(&weights.attn_v, name("attn_v.weight"), WeightUse::kMatrix,
+           {a.n_head_kv * a.head_dim_v, spec.n_embd});
+  list.add(&weights.attn_output, name("attn_output.weight"), WeightUse::kMatrix,
+           {spec.n_embd, a.n_head * a.head_dim_v});
+}
+
+void declare_experts(const model::ModelSpec& spec, int64_t layer, LayerWeights& weights,
+                     WeightList& list) {
+  const auto name = [&](std::string_view n) { return layer_tensor(layer, n); };
+  const int64_t n_expert = spec.router.n_expert;
+  list.add(&weights.ffn_norm, name("ffn_norm.weight"), WeightUse::kVector, {spec.n_embd});
+  list.add(&weights.router, name("ffn_gate_inp.weight"), WeightUse::kMatrix,
+           {n_expert, spec.n_embd});
+  list.add(&weights.experts.gate, name("ffn_gate_exps.weight"), WeightUse::kExperts,
+           {n_expert, spec.n_ff_expert, spec.n_embd});
+  list.add(&weights.experts.up, name("ffn_up_exps.weight"), WeightUse::kExperts,
+           {n_expert, spec.n_ff_expert, spec.n_embd});
+  list.add(&weights.experts.down, name("ffn_down_exps.weight"), WeightUse::kExperts,
+           {n_expert, spec.n_embd, spec.n_ff_expert});
+}
+
+Result<const model::TensorInfo*> find_weight(const model::GgufFile& file,
+                                             const WeightDeclaration& declaration) {
+  const model::TensorInfo* tensor = file.find_tensor(declaration.name);
+  if (tensor == nullptr && !declaration.fallback.empty()) {
+    tensor = file.find_tensor(declaration.fallback);
+  }
+  if (tensor == nullptr) {
+    if (declaration.presence == Presence::kOptional && declaration.fallback.empty()) return nullptr;
+    return make_error(ErrorCode::kCorrupt, "{}: tensor '{}': found nothing, expected {}",
+                      file.name(), declaration.name, shape_text(declaration.ne));
+  }
+  if (tensor->ne != declaration.ne) {
+    return make_error(ErrorCode::kCorrupt, "{}: tensor '{}': found {}, expected {}", file.name(),
+                      tensor->name, describe(*tensor), shape_text(declaration.ne));
+  }
+  if (!is_weight_type(tensor->type)) {
+    return make_error(ErrorCode::kUnsupported,
+                      "{}: tensor '{}': found type {}, expected a type for weights", file.name(),
+                      tensor->name, ggml_type_name(tensor->type));
+  }
+  if (declaration.use == WeightUse::kVector && tensor->type != GGML_TYPE_F32) {
+    return make_error(ErrorCode::kUnsupported, "{}: tensor '{}': found type {}, expected f32",
+                      file.name(), tensor->name, ggml_type_name(tensor->type));
+  }
+  return tensor;
+}
+
+std::vector<std::string> unused_tensors(const model::GgufFile& file, const WeightList& list) {
+  std::unordered_set<std::string_view> used;
+  for (const WeightDeclaration& declaration : list.declarations()) {
+    used.insert(declaration.name);
+    if (file.find_tensor(declaration.name) == nullptr) used.insert(declaration.fallback);
+  }
+  std::vector<std::string> unused;
+  for (const model::TensorInfo& tensor : file.tensors()) {
+    if (!used.contains(tensor.name)) unused.push_back(tensor.name);
+  }
+  return unused;
+}
+
+}  // namespace hotset::engine

@@ -1,0 +1,108 @@
+// The weights of a model as an architecture declares them: which tensors it needs, of which shape,
+// for which use. From the same declarations files are checked and loaded, random models written and
+// sizes shown.
+// Thread-compatible.
+#ifndef HOTSET_ENGINE_WEIGHTS_H_
+#define HOTSET_ENGINE_WEIGHTS_H_
+
+#include <ggml.h>
+
+#include <array>
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <vector>
+
+#include "hotset/base/error.h"
+#include "hotset/model/gguf_file.h"
+#include "hotset/model/model_spec.h"
+
+namespace hotset::engine {
+
+// What a graph does with a weight; decides which types and memory layouts it may have.
+enum class WeightUse {
+  kEmbedding,  // rows are looked up
+  kMatrix,     // multiplies activations
+  kExperts,    // multiplies activations by expert id
+  kVector,     // added or multiplied element by element; F32
+};
+
+enum class Presence { kRequired, kOptional };
+
+struct WeightDeclaration {
+  std::string name;
+  std::array<int64_t, 4> ne = {1, 1, 1, 1};  // innermost first
+  WeightUse use = WeightUse::kMatrix;
+  Presence presence = Presence::kRequired;
+  ggml_tensor** slot = nullptr;  // where the architecture wants the tensor; null if absent
+  std::string fallback = {};     // used in its place where `name` is absent; may be empty
+};
+
+// Dense feed-forward weights; shapes [n_ff, n_embd], [n_ff, n_embd], [n_embd, n_ff].
+struct FeedForwardWeights {
+  ggml_tensor* gate = nullptr;
+  ggml_tensor* up = nullptr;
+  ggml_tensor* down = nullptr;
+};
+
+// Weights of one layer; null what its architecture does not have.
+struct LayerWeights {
+  ggml_tensor* attn_norm = nullptr;    // [n_embd]
+  ggml_tensor* attn_q = nullptr;       // [n_head * head_dim_k, n_embd]
+  ggml_tensor* attn_k = nullptr;       // [n_head_kv * head_dim_k, n_embd]
+  ggml_tensor* attn_v = nullptr;       // [n_head_kv * head_dim_v, n_embd]
+  ggml_tensor* attn_output = nullptr;  // [n_embd, n_head * head_dim_v]
+  ggml_tensor* attn_q_norm = nullptr;  // [head_dim_k]
+  ggml_tensor* attn_k_norm = nullptr;  // [head_dim_k]
+  ggml_tensor* ffn_norm = nullptr;     // [n_embd]
+  FeedForwardWeights dense;
+  ggml_tensor* router = nullptr;  // [n_expert, n_embd]
+  FeedForwardWeights experts;     // each with n_expert in front
+};
+
+struct ModelWeights {
+  ggml_tensor* token_embedding = nullptr;  // [n_vocab, n_embd]
+  ggml_tensor* output_norm = nullptr;      // [n_embd]
+  ggml_tensor* output = nullptr;           // [n_vocab, n_embd]
+  std::vector<LayerWeights> layers;
+};
+
+// The list an architecture fills. Shapes are given outermost dimension first.
+class WeightList {
+ public:
+  void add(ggml_tensor** slot, std::string name, WeightUse use,
+           std::initializer_list<int64_t> shape, Presence presence = Presence::kRequired);
+  // The last added weight is taken from `name` where its own is absent.
+  void fall_back_to(std::string name) { declarations_.back().fallback = std::move(name); }
+
+  const std::vector<WeightDeclaration>& declarations() const { return declarations_; }
+
+ private:
+  std::vector<WeightDeclaration> declarations_;
+};
+
+// Declares what every decoder here has: token embedding, output norm, output matrix (the embedding
+// again where the file has none).
+void declare_decoder(const model::ModelSpec& spec, ModelWeights& weights, WeightList& list);
+// Declares norm, projections and output of attention in layer `layer`.
+void declare_attention(const model::ModelSpec& spec, int64_t layer, LayerWeights& weights,
+                       WeightList& list);
+// Declares norm, router and experts (separate gate and up) of layer `layer`.
+void declare_experts(const model::ModelSpec& spec, int64_t layer, LayerWeights& weights,
+                     WeightList& list);
+
+// "blk.3.attn_q.weight" for layer 3, "attn_q.weight".
+std::string layer_tensor(int64_t layer, std::string_view name);
+
+// The tensor of the file that serves a declaration, checked: shape, and a type fit for the use.
+// Null if it is optional and absent. Errors: kCorrupt, kUnsupported; the message names file,
+// tensor, found and expected.
+Result<const model::TensorInfo*> find_weight(const model::GgufFile& file,
+                                             const WeightDeclaration& declaration);
+
+// Names of tensors in the file that no declaration uses.
+std::vector<std::string> unused_tensors(const model::GgufFile& file, const WeightList& list);
+
+}  // namespace hotset::engine
+
+#endif  // HOTSET_ENGINE_WEIGHTS_H_

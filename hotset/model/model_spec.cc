@@ -1,0 +1,181 @@
+#include "hotset/model/model_spec.h"
+
+#include <algorithm>
+
+namespace hotset::model {
+namespace {
+
+// Far above every real model, and small enough that products of a few of them fit into int64_t.
+constexpr int64_t kMaxLayers = 1024;
+constexpr int64_t kMaxWidth = 1 << 20;
+constexpr int64_t kMaxExperts = 1 << 16;
+constexpr int64_t kMaxContext = 1 << 28;
+
+// Reads keys under the architecture's prefix; keeps the first error, so that a list of reads stays
+// a list.
+class Reader {
+ public:
+  Reader(const GgufFile& file, std::string_view architecture)
+      : file_(file), prefix_(fmt::format("{}.", architecture)) {}
+
+  int64_t require(std::string_view key, int64_t min, int64_t max) {
+    return keep(file_.require_int(prefix_ + std::string(key), min, max), min);
+  }
+  // Absent or zero: `otherwise`.
+  int64_t find(std::string_view key, int64_t max, int64_t otherwise) {
+    const int64_t value =
+        keep(file_.find_int(prefix_ + std::string(key), 0, max), std::optional<int64_t>())
+            .value_or(0);
+    return value == 0 ? otherwise : value;
+  }
+  float find(std::string_view key, float otherwise) {
+    const double value =
+        keep(file_.find_float(prefix_ + std::string(key)), std::optional<double>()).value_or(0.0);
+    return value == 0.0 ? otherwise : static_cast<float>(value);
+  }
+  std::string find(std::string_view key) {
+    return keep(file_.find_string(prefix_ + std::string(key)), std::optional<std::string>())
+        .value_or("");
+  }
+  float require_float(std::string_view key) {
+    return static_cast<float>(keep(file_.require_float(prefix_ + std::string(key)), 0.0));
+  }
+  void fail(std::unexpected<Error> error) {
+    if (status_) status_ = std::move(error);
+  }
+  std::string key_name(std::string_view key) const { return prefix_ + std::string(key); }
+  Status status() const { return status_; }
+
+ private:
+  template <typename T>
+  T keep(Result<T> result, T otherwise) {
+    if (result) return *std::move(result);
+    if (status_) status_ = std::unexpected(std::move(result).error());
+    return otherwise;
+  }
+
+  const GgufFile& file_;
+  std::string prefix_;
+  Status status_;
+};
+
+void read_rope(Reader& reader, const GgufFile& file, ModelSpec& spec) {
+  RopeSpec& rope = spec.rope;
+  rope.n_dims = reader.find("rope.dimension_count", kMaxWidth, spec.attention.head_dim_k);
+  rope.freq_base = reader.find("rope.freq_base", 10000.0F);
+  rope.factor = reader.find("rope.scaling.factor", reader.find("rope.scale_linear", 1.0F));
+  const std::string scaling = reader.find("rope.scaling.type");
+  if (scaling == "yarn") {
+    rope.scaling = RopeScaling::kYarn;
+  } else if (scaling == "linear" || (scaling.empty() && rope.factor != 1.0F)) {
+    rope.scaling = RopeScaling::kLinear;
+  } else if (!scaling.empty() && scaling != "none") {
+    reader.fail(make_error(ErrorCode::kUnsupported,
+                           "{}: key '{}': found '{}', expected none, linear or yarn", file.name(),
+                           reader.key_name("rope.scaling.type"), scaling));
+  }
+  if (rope.scaling == RopeScaling::kNone) rope.factor = 1.0F;
+  rope.n_ctx_original =
+      reader.find("rope.scaling.original_context_length", kMaxContext, spec.n_ctx_train);
+  rope.attn_factor = reader.find("rope.scaling.attn_factor", 1.0F);
+  rope.beta_fast = reader.find("rope.scaling.yarn_beta_fast", 32.0F);
+  rope.beta_slow = reader.find("rope.scaling.yarn_beta_slow", 1.0F);
+}
+
+}  // namespace
+
+Result<std::string> read_architecture(const GgufFile& file) {
+  return file.require_string("general.architecture");
+}
+
+Result<ModelSpec> read_common_spec(const GgufFile& file, std::string_view architecture) {
+  Reader reader(file, architecture);
+  ModelSpec spec;
+  spec.architecture = architecture;
+  HOTSET_TRY(const auto name, file.find_string("general.name"));
+  spec.name = name.value_or("");
+  spec.n_layer = reader.require("block_count", 1, kMaxLayers);
+  spec.n_ctx_train = reader.require("context_length", 1, kMaxContext);
+  spec.n_embd = reader.require("embedding_length", 1, kMaxWidth);
+  spec.n_ff = reader.find("feed_forward_length", kMaxWidth, 0);
+  spec.n_ff_expert = reader.find("expert_feed_forward_length", kMaxWidth, 0);
+  spec.norm_eps = reader.require_float("attention.layer_norm_rms_epsilon");
+
+  AttentionSpec& attention = spec.attention;
+  attention.n_head = reader.require("attention.head_count", 1, kMaxWidth);
+  attention.n_head_kv = reader.find("attention.head_count_kv", kMaxWidth, attention.n_head);
+  const int64_t head_dim = spec.n_embd / std::max<int64_t>(1, attention.n_head);
+  attention.head_dim_k = reader.find("attention.key_length", kMaxWidth, head_dim);
+  attention.head_dim_v = reader.find("attention.value_length", kMaxWidth, head_dim);
+  read_rope(reader, file, spec);
+
+  RouterSpec& router = spec.router;
+  router.n_expert = reader.find("expert_count", kMaxExperts, 0);
+  router.n_expert_used = reader.find("expert_used_count", kMaxExperts, 0);
+
+  // The embedding is the truth about the vocabulary: some files have no tokenizer, some no key.
+  if (const TensorInfo* embedding = file.find_tensor("token_embd.weight")) {
+    spec.n_vocab = embedding->ne[1];
+  } else {
+    spec.n_vocab = reader.find("vocab_size", int64_t{1} << 31, 0);
+  }
+  HOTSET_RETURN_IF_ERROR(reader.status());
+  HOTSET_RETURN_IF_ERROR(check_spec(spec, file.name()));
+  return spec;
+}
+
+Status check_spec(const ModelSpec& spec, std::string_view file_name) {
+  const auto require = [&](bool holds, std::string_view field, int64_t found,
+                           std::string_view expected) -> Status {
+    if (holds) return {};
+    return make_error(ErrorCode::kCorrupt, "{}: {}: found {}, expected {}", file_name, field, found,
+                      expected);
+  };
+  const AttentionSpec& attention = spec.attention;
+  HOTSET_RETURN_IF_ERROR(require(
+      attention.n_head_kv <= attention.n_head && attention.n_head % attention.n_head_kv == 0,
+      "attention.head_count_kv", attention.n_head_kv,
+      fmt::format("a divisor of {} heads", attention.n_head)));
+  HOTSET_RETURN_IF_ERROR(require(attention.head_dim_k > 0 && attention.head_dim_v > 0,
+                                 "attention.key_length", attention.head_dim_k, "at least 1"));
+  HOTSET_RETURN_IF_ERROR(require(
+      attention.n_head * std::max(attention.head_dim_k, attention.head_dim_v) <= kMaxWidth,
+      "attention.head_count", attention.n_head,
+      fmt::format("heads of {} to be at most {} wide together", attention.head_dim_k, kMaxWidth)));
+  HOTSET_RETURN_IF_ERROR(require(
+      spec.rope.n_dims % 2 == 0 && spec.rope.n_dims <= attention.head_dim_k, "rope.dimension_count",
+      spec.rope.n_dims, fmt::format("an even number up to {}", attention.head_dim_k)));
+  if (spec.rope.freq_base <= 0 || spec.rope.factor <= 0) {
+    return make_error(ErrorCode::kCorrupt,
+                      "{}: rope: found base {} and factor {}, expected positive numbers", file_name,
+                      spec.rope.freq_base, spec.rope.factor);
+  }
+  if (!(spec.norm_eps >= 0)) {
+    return make_error(ErrorCode::kCorrupt,
+                      "{}: attention.layer_norm_rms_epsilon: found {}, expected at least 0",
+                      file_name, spec.norm_eps);
+  }
+  const RouterSpec& router = spec.router;
+  HOTSET_RETURN_IF_ERROR(
+      require(router.n_expert == 0 ||
+                  (router.n_expert_used >= 1 && router.n_expert_used <= router.n_expert),
+              "expert_used_count", router.n_expert_used, fmt::format("1 to {}", router.n_expert)));
+  return require(spec.n_layer_dense <= spec.n_layer, "leading_dense_block_count",
+                 spec.n_layer_dense, fmt::format("at most {}", spec.n_layer));
+}
+
+Status require_experts(const ModelSpec& spec, std::string_view file_name) {
+  if (spec.router.n_expert == 0) {
+    return make_error(ErrorCode::kCorrupt, "{}: key '{}.expert_count': found 0, expected at least 1",
+                      file_name, spec.architecture);
+  }
+  if (spec.n_ff_expert == 0) {
+    return make_error(ErrorCode::kCorrupt,
+                      "{}: key '{}.expert_feed_forward_length': found nothing, expected the width "
+                      "of an expert",
+                      file_name, spec.architecture);
+  }
+  return {};
+}
+
+}  // namespace hotset::model

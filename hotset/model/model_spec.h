@@ -1,0 +1,90 @@
+// What a model is: its hyperparameters, read from metadata into typed fields and checked, so that
+// no later arithmetic on them can overflow and no ggml call can be misused.
+// Thread-compatible: plain values.
+#ifndef HOTSET_MODEL_MODEL_SPEC_H_
+#define HOTSET_MODEL_MODEL_SPEC_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "hotset/base/error.h"
+#include "hotset/model/gguf_file.h"
+
+namespace hotset::model {
+
+enum class RopeScaling { kNone, kLinear, kYarn };
+
+// Rotary position embedding (Su et al., "RoFormer", 2021) with the context extensions of
+// Chen et al. 2023 (linear) and Peng et al. 2023 (YaRN).
+struct RopeSpec {
+  int64_t n_dims = 0;        // rotated dimensions of a head, even, at most the head's size
+  bool interleaved = false;  // pairs (2i, 2i+1) instead of (i, i + n_dims/2)
+  float freq_base = 10000.0F;
+  RopeScaling scaling = RopeScaling::kNone;
+  float factor = 1.0F;         // by how much the context was extended
+  int64_t n_ctx_original = 0;  // context the model was trained for before the extension
+  float attn_factor = 1.0F;    // scale of the rotated vectors
+  float beta_fast = 32.0F;     // YaRN: rotations above which a dimension is left alone
+  float beta_slow = 1.0F;      // YaRN: rotations below which it is fully interpolated
+};
+
+struct AttentionSpec {
+  int64_t n_head = 0;
+  int64_t n_head_kv = 0;   // divides n_head
+  int64_t head_dim_k = 0;  // of queries and keys
+  int64_t head_dim_v = 0;
+};
+
+enum class Gating {
+  kSoftmax,  // over all experts
+  kSigmoid,
+};
+
+// How a layer's k experts of a token are chosen and weighted.
+struct RouterSpec {
+  int64_t n_expert = 0;
+  int64_t n_expert_used = 0;  // k, 1 to n_expert
+  Gating gating = Gating::kSoftmax;
+  bool normalise_weights = false;  // the k weights of a token add up to 1
+  float weights_scale = 1.0F;
+};
+
+struct ModelSpec {
+  std::string architecture;
+  std::string name;  // as the file calls the model; may be empty
+  int64_t n_layer = 0;
+  int64_t n_layer_dense = 0;  // leading layers without experts
+  int64_t n_ctx_train = 0;
+  int64_t n_embd = 0;
+  int64_t n_vocab = 0;
+  int64_t n_ff = 0;         // width of a dense feed-forward network; 0 if there is none
+  int64_t n_ff_expert = 0;  // width of one expert
+  float norm_eps = 1e-5F;
+  AttentionSpec attention;
+  RopeSpec rope;
+  RouterSpec router;
+
+  bool is_moe_layer(int64_t layer) const { return router.n_expert > 0 && layer >= n_layer_dense; }
+};
+
+// The architecture's name. Errors: kCorrupt (missing).
+Result<std::string> read_architecture(const GgufFile& file);
+
+// Fills the fields that most architectures share from the keys "ARCH.*" and checks them.
+// Keys that are zero or absent take the usual default: head sizes n_embd / n_head, n_head_kv
+// n_head, RoPE over the whole head.
+// Errors: kCorrupt; the message names file, key, found and expected.
+Result<ModelSpec> read_common_spec(const GgufFile& file, std::string_view architecture);
+
+// The relations that ggml's kernels rely on. read_common_spec() calls it; an architecture that
+// changes fields calls it again. Errors: kCorrupt, naming `file_name` and the field.
+Status check_spec(const ModelSpec& spec, std::string_view file_name);
+
+// For architectures in which every layer has experts. Errors: kCorrupt if the model has none, or
+// their width is missing.
+Status require_experts(const ModelSpec& spec, std::string_view file_name);
+
+}  // namespace hotset::model
+
+#endif  // HOTSET_MODEL_MODEL_SPEC_H_
