@@ -1,0 +1,79 @@
+#include "hotset/engine/tokenizer_spec.h"
+
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace hotset::engine {
+namespace {
+
+constexpr std::string_view kModelKey = "tokenizer.ggml.model";
+
+Status read_id(const model::GgufFile& file, std::string_view key, std::optional<int32_t>& id) {
+  // Files write "none" as -1, in 32 bits with or without sign.
+  constexpr int64_t none = std::numeric_limits<uint32_t>::max();
+  HOTSET_TRY(const std::optional<int64_t> found, file.find_int(key, -1, none));
+  if (!found || *found == -1 || *found == none) return {};
+  if (*found > std::numeric_limits<int32_t>::max()) {
+    return make_error(ErrorCode::kCorrupt, "{}: key '{}': found {}, expected a token id",
+                      file.name(), key, *found);
+  }
+  id = static_cast<int32_t>(*found);
+  return {};
+}
+
+Status read_types(const model::GgufFile& file, std::vector<int32_t>& types) {
+  constexpr std::string_view key = "tokenizer.ggml.token_type";
+  HOTSET_TRY(const auto found, file.find_ints(key));
+  if (!found) return {};
+  types.reserve(found->size());
+  for (const int64_t type : *found) {
+    if (type < std::numeric_limits<int32_t>::min() || type > std::numeric_limits<int32_t>::max()) {
+      return make_error(ErrorCode::kCorrupt, "{}: key '{}': found {} at {}, expected 1 to 6",
+                        file.name(), key, type, types.size());
+    }
+    types.push_back(static_cast<int32_t>(type));
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<text::TokenizerSpec> read_tokenizer_spec(const model::GgufFile& file) {
+  text::TokenizerSpec spec;
+  HOTSET_TRY(std::optional<std::string> model, file.find_string(kModelKey));
+  if (!model) {
+    return make_error(ErrorCode::kNotFound,
+                      "{}: key '{}': found none, expected a tokenizer; without one only token ids "
+                      "can be used",
+                      file.name(), kModelKey);
+  }
+  spec.model = *std::move(model);
+  HOTSET_TRY(std::optional<std::string> pre, file.find_string("tokenizer.ggml.pre"));
+  spec.pre = std::move(pre).value_or("");
+  HOTSET_TRY(auto tokens, file.find_strings("tokenizer.ggml.tokens"));
+  spec.tokens = std::move(tokens).value_or(std::vector<std::string>());
+  HOTSET_RETURN_IF_ERROR(read_types(file, spec.types));
+  HOTSET_TRY(auto scores, file.find_floats("tokenizer.ggml.scores"));
+  spec.scores = std::move(scores).value_or(std::vector<float>());
+  HOTSET_TRY(auto merges, file.find_strings("tokenizer.ggml.merges"));
+  spec.merges = std::move(merges).value_or(std::vector<std::string>());
+
+  HOTSET_RETURN_IF_ERROR(read_id(file, "tokenizer.ggml.bos_token_id", spec.bos));
+  HOTSET_RETURN_IF_ERROR(read_id(file, "tokenizer.ggml.eos_token_id", spec.eos));
+  HOTSET_RETURN_IF_ERROR(read_id(file, "tokenizer.ggml.eot_token_id", spec.eot));
+  HOTSET_RETURN_IF_ERROR(read_id(file, "tokenizer.ggml.eom_token_id", spec.eom));
+  HOTSET_RETURN_IF_ERROR(read_id(file, "tokenizer.ggml.unknown_token_id", spec.unk));
+  HOTSET_RETURN_IF_ERROR(read_id(file, "tokenizer.ggml.padding_token_id", spec.pad));
+
+  HOTSET_TRY(spec.add_bos, file.find_bool("tokenizer.ggml.add_bos_token"));
+  HOTSET_TRY(spec.add_eos, file.find_bool("tokenizer.ggml.add_eos_token"));
+  HOTSET_TRY(spec.add_space_prefix, file.find_bool("tokenizer.ggml.add_space_prefix"));
+  return spec;
+}
+
+}  // namespace hotset::engine
