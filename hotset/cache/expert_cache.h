@@ -23,6 +23,7 @@
 #include "hotset/base/error.h"
 #include "hotset/base/expert_key.h"
 #include "hotset/base/units.h"
+#include "hotset/cache/fixed_share.h"
 #include "hotset/cache/group.h"
 #include "hotset/cache/slot_table.h"
 #include "hotset/cache/statistics.h"
@@ -117,25 +118,6 @@ struct LookupPlan {
   std::span<const Fill> fills;           // best score first
 };
 
-// The share of the misses that goes to the CPU lane, as a fixed number F: a lookup of n misses
-// leaves floor((n * round(65536 F) + carry) / 65536) of them to it once its group is full, the
-// rest of the division is the layer's carry.
-// Thread-compatible.
-class FixedShare {
- public:
-  // F in [0, 1]; Errors: kInvalidArgument otherwise. `n_layers` is one more than the largest layer.
-  static Result<FixedShare> create(float share, int32_t n_layers);
-
-  // How many of lookup.misses, from the front, are for the CPU lane. Advances the carry of its
-  // layer, so once per lookup. 0 without advancing while the group is not full.
-  int32_t take(const Lookup& lookup);
-
- private:
-  FixedShare(uint32_t share_65536, int32_t n_layers);
-  uint32_t share_65536_ = 0;
-  std::vector<uint32_t> carry_;  // [n_layers]
-};
-
 class ExpertCache {
  public:
   // Errors: those of check_groups and of make_policy; kInvalidArgument for n_slots outside
@@ -153,15 +135,15 @@ class ExpertCache {
 
   // Serves the lookup: all selected experts are used and all hits promoted, then the uploads take
   // their places in ascending expert order, then the clock of the layer advances by n_tokens.
-  // Errors: kInvalidArgument for a CPU expert that is not a miss or given twice, or a lookup that
-  // does not describe the present state (anything was committed, filled or dropped since); nothing
-  // has changed then.
+  // Errors: kInvalidArgument for a CPU expert that is not a miss or given twice, max_fills < 0, or
+  // a lookup that is not the last one classified or does not describe the present state (something
+  // was committed, filled, cancelled or dropped since); nothing has changed then.
   Result<LookupPlan> commit(const Lookup& lookup, const Decision& decision);
 
   // Serves a lookup of a prefill: clocks and scores advance, nothing is evicted; up to max_inserts
   // misses go into empty slots (the policy permitting), the most-routed first, ties by expert, the
   // others are streamed.
-  // Errors: as commit.
+  // Errors: as commit, with max_inserts for max_fills.
   Result<LookupPlan> commit_prefill(const Lookup& lookup, int32_t max_inserts);
 
   // The copy of a fill has completed: its expert enters the table, unless it was uploaded meanwhile

@@ -33,6 +33,15 @@ struct GroupSpec {
   Bytes bytes_per_expert() const;
 };
 
+// What check_group accepts, so that no product of them overflows and no file makes hotset allocate
+// without end.
+inline constexpr int32_t kMaxLayers = 1 << 16;           // layer numbers are below it
+inline constexpr int64_t kMaxGroupExperts = 1 << 22;     // layers * n_expert
+inline constexpr size_t kMaxExpertTensors = 8;           // per layer
+inline constexpr Bytes kMaxExpertTensorBytes = gib(64);  // of one expert
+inline constexpr int64_t kMaxAlignment = int64_t{1} << 30;
+inline constexpr int32_t kMaxZeroSlots = 1 << 16;
+
 // Errors: kInvalidArgument with the field, what was found and expected. All groups together: a
 // layer in two groups.
 Status check_group(const GroupSpec& group);
@@ -47,7 +56,7 @@ Bytes group_budget(Bytes budget, const GroupSpec& group);
 //   sum over tensors of align_up(expert_bytes * (n + 1 + n_zero), alignment) <= budget,
 // and 0 if that n is below k. n_zero: zero-filled slots of the reference implementation
 // (golden/README.md), 0 for hotset itself.
-// Requires: check_group holds, budget >= 0, k > 0, n_zero >= 0.
+// Requires: check_group holds, budget >= 0, k > 0, n_zero in [0, kMaxZeroSlots].
 int64_t slots_for_budget(Bytes budget, const GroupSpec& group, int32_t k, int32_t n_zero = 0);
 
 // Memory of the banks of a group with n_slots slots and the pad slot.
@@ -71,7 +80,7 @@ struct MoeLayer {
 };
 
 struct DeviceShare {
-  double split = 1;       // its part is split / sum of all splits
+  double split = 1;       // its part is split / sum of the splits of all devices with MoE layers
   int64_t alignment = 1;  // of its buffers
   // Whether the device's kernels accept a bank of `n_experts` experts of this tensor; empty:
   // always.
@@ -82,8 +91,8 @@ struct DeviceShare {
 // into runs of consecutive layers, as few and as even as possible, where the budget would make a
 // bank larger than the device accepts; where even one layer's bank is too large, max_slots is set.
 // devices[i] is device number i.
-// Errors: kInvalidArgument for a layer without tensors or experts, a layer twice, a device number
-// that devices lacks, or a negative or all-zero split.
+// Errors: kInvalidArgument for a layer twice, a device number that devices lacks, a negative or
+// all-zero split, budget < 0, k < 1, or what check_group refuses.
 Result<std::vector<GroupSpec>> form_groups(std::span<const MoeLayer> layers,
                                            std::span<const DeviceShare> devices, Bytes budget,
                                            int32_t k);

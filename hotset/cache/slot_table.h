@@ -27,7 +27,9 @@ class SlotTable {
   // The slot of `expert`, or kNoSlot. A reserved slot does not count.
   int32_t slot_of(ExpertIndex expert) const { return slot_of_[static_cast<size_t>(expert)]; }
   // The slot that is reserved for `expert`, or kNoSlot.
-  int32_t reserved_for(ExpertIndex expert) const;
+  int32_t reserved_for(ExpertIndex expert) const {
+    return reserved_for_[static_cast<size_t>(expert)];
+  }
   // The expert in `slot`, or -1 for an empty or reserved slot.
   ExpertIndex expert_in(int32_t slot) const;
   // The expert that `slot` is reserved for, or -1.

@@ -39,7 +39,18 @@ struct LookupCounts {
   bool operator==(const LookupCounts&) const = default;
   // hits / selected, 0 if nothing was selected.
   double hit_rate() const;
+
+  static const std::array<uint64_t LookupCounts::*, 13> kFields;
 };
+
+// All counters above.
+inline constexpr std::array<uint64_t LookupCounts::*, 13> LookupCounts::kFields = {
+    &LookupCounts::lookups,      &LookupCounts::tokens,   &LookupCounts::pairs,
+    &LookupCounts::hit_pairs,    &LookupCounts::selected, &LookupCounts::hits,
+    &LookupCounts::uploads,      &LookupCounts::cpu,      &LookupCounts::streamed,
+    &LookupCounts::evictions,    &LookupCounts::fills,    &LookupCounts::fills_entered,
+    &LookupCounts::fills_dropped};
+static_assert(sizeof(LookupCounts) == sizeof(uint64_t) * LookupCounts::kFields.size());
 
 struct LayerStatistics {
   std::array<LookupCounts, kBatchClasses> by_batch;

@@ -1,0 +1,51 @@
+#include "hotset/policy/lru.h"
+
+#include <fmt/core.h>
+
+namespace hotset {
+
+Lru::Lru(const PolicyShape& shape)
+    : crf_(shape.n_layers, shape.n_expert, kScoreHalfLifeTokens),
+      heap_(1, shape.n_experts(), shape.n_slots),
+      last_use_(static_cast<size_t>(shape.n_experts())) {}
+
+double Lru::score(ExpertIndex expert) const { return crf_.uses_per_token(crf_.decayed(expert)); }
+
+double Lru::score_after_use(ExpertIndex expert) const {
+  return crf_.uses_per_token(crf_.after_use(expert));
+}
+
+int32_t Lru::choose_victims(const NeededSlots& needed, std::span<Victim> victims) const {
+  const int64_t no_offset = 0;
+  const int32_t n = heap_.choose(needed, std::span(&no_offset, 1), victims);
+  for (Victim& victim : victims.first(static_cast<size_t>(n))) {
+    victim.score = score(victim.expert);
+  }
+  return n;
+}
+
+std::string Lru::explain(const Victim& victim) const {
+  return fmt::format("least recently used of all slots not needed: {} lookups ago",
+                     lookup_ - static_cast<int64_t>(victim.rank));
+}
+
+std::string Lru::explain() const { return "lru"; }
+
+void Lru::on_lookup(int32_t layer_index, std::span<const Use> uses) {
+  lookup_++;
+  for (const Use& use : uses) {
+    crf_.use(layer_index, use.expert);
+    last_use_[static_cast<size_t>(use.expert)] = lookup_;
+    if (use.slot != kNoSlot) heap_.update(use.expert, lookup_);
+  }
+}
+
+void Lru::on_insert(ExpertIndex expert, int32_t slot) {
+  heap_.insert(expert, slot, last_use_[static_cast<size_t>(expert)]);
+}
+
+void Lru::on_evict(ExpertIndex expert, int32_t) { heap_.erase(expert); }
+
+void Lru::on_advance(int32_t layer_index, int32_t n_tokens) { crf_.advance(layer_index, n_tokens); }
+
+}  // namespace hotset
