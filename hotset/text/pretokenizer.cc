@@ -54,34 +54,28 @@ std::string cl100k_words(std::string_view numbers) {
 
 // Words that end where a lower-case letter is followed by an upper-case one (o200k: GPT-4o). Its
 // definition is U*L+ or else U+L*, where U (upper and title case) and L (lower case) share the
-// letters without case and the marks. `upper`, `lower`, `both` and `lower_only` are these classes.
-// U*L+ is spelled here so that it needs no nested backtracking: a run of U and what follows it in
-// lower case, or else a run of U up to its last character without case.
-std::string o200k_words(std::string_view upper, std::string_view lower, std::string_view both,
-                        std::string_view lower_only, std::string_view suffix,
-                        std::string_view numbers, std::string_view symbols) {
+// letters without case and the marks. U*L+ is spelled here so that it needs no nested backtracking:
+// a run of U and what follows it in lower case, or else a run of U up to its last character that is
+// in L as well.
+std::string o200k_words(std::string_view suffix, std::string_view numbers) {
   constexpr std::string_view prefix = R"([^\r\n\p{L}\p{N}]?)";
-  const std::string falling = fmt::format("{}(?:{}*+(?={}){}+|{}*{}){}", prefix, upper, lower_only,
+  constexpr std::string_view upper = R"([\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}])";
+  constexpr std::string_view lower = R"([\p{Ll}\p{Lm}\p{Lo}\p{M}])";
+  constexpr std::string_view both = R"([\p{Lm}\p{Lo}\p{M}])";
+  const std::string falling = fmt::format(R"({}(?:{}*+(?=\p{{Ll}}){}+|{}*{}){})", prefix, upper,
                                           lower, upper, both, suffix);
   const std::string rising = fmt::format("{}{}+{}*{}", prefix, upper, lower, suffix);
-  return any_of({falling, rising, numbers, symbols, kSpaces});
+  return any_of({falling, rising, numbers, R"( ?[^\s\p{L}\p{N}]+[\r\n/]*)", kSpaces});
 }
 
-std::string o200k_words(std::string_view suffix, std::string_view numbers) {
-  return o200k_words(R"([\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}])", R"([\p{Ll}\p{Lm}\p{Lo}\p{M}])",
-                     R"([\p{Lm}\p{Lo}\p{M}])", R"(\p{Ll})", suffix, numbers,
-                     R"( ?[^\s\p{L}\p{N}]+[\r\n/]*)");
-}
-
-// Chinese characters are words by themselves, and no part of others. A class without them is
-// spelled as the complement of its complement.
+// Chinese characters are words by themselves and no part of others: the second class is that of
+// letters and marks without them, spelled as the complement of its complement. The pattern that
+// Kimi K2 was published with also cuts at changes of case; the reference ids of the name do not.
 std::string kimi_words() {
-  const std::string han = R"(\p{sc:Han})";
-  const std::string other = han + R"(\p{N}\p{P}\p{S}\p{Z}\p{C})";
+  constexpr std::string_view words =
+      R"(\p{sc:Han}+|[^\r\n\p{L}\p{N}]?[^\p{sc:Han}\p{N}\p{P}\p{S}\p{Z}\p{C}]+)";
   return any_of(
-      {han + "+", o200k_words("[^" + other + R"(\p{Ll}])", "[^" + other + R"(\p{Lu}\p{Lt}])",
-                              "[^" + other + R"(\p{Lu}\p{Ll}\p{Lt}])", R"(\p{Ll})",
-                              kContractionIfAny, R"(\p{N}{1,3})", kSymbols)});
+      {std::string(words) + std::string(kContractionIfAny), R"(\p{N}{1,3})", kSymbols, kSpaces});
 }
 
 // ASCII punctuation with the ASCII word behind it, words with their marks, punctuation.
