@@ -1,8 +1,11 @@
 #include "hotset/cli/command.h"
 
 #include <CLI/CLI.hpp>
+#include <array>
 #include <cctype>
 #include <string>
+#include <string_view>
+#include <utility>
 
 #include "hotset/base/log.h"
 
@@ -14,6 +17,26 @@ int report(const Status& status) {
   return 1;
 }
 
+std::vector<std::string> expand_short_flags(int argc, const char* const* argv) {
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kLongNames = {{
+      {"-ub", "--ubatch-size"},
+      {"-fa", "--flash-attn"},
+      {"-ctk", "--cache-type-k"},
+      {"-ctv", "--cache-type-v"},
+  }};
+  std::vector<std::string> arguments(argv + 1, argv + argc);
+  for (std::string& argument : arguments) {
+    for (const auto& [short_name, long_name] : kLongNames) {
+      if (argument == short_name) {
+        argument = long_name;
+      } else if (argument.starts_with(short_name) && argument[short_name.size()] == '=') {
+        argument.replace(0, short_name.size(), long_name);
+      }
+    }
+  }
+  return arguments;
+}
+
 void add_environment_variables(CLI::App& command) {
   for (CLI::Option* option : command.get_options()) {
     if (option->get_lnames().empty() || option == command.get_help_ptr()) continue;
@@ -23,6 +46,7 @@ void add_environment_variables(CLI::App& command) {
     }
     option->envname(name);
   }
+  for (CLI::App* subcommand : command.get_subcommands({})) add_environment_variables(*subcommand);
 }
 
 }  // namespace hotset::cli

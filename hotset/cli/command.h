@@ -7,6 +7,9 @@
 #ifndef HOTSET_CLI_COMMAND_H_
 #define HOTSET_CLI_COMMAND_H_
 
+#include <string>
+#include <vector>
+
 #include "hotset/base/error.h"
 
 namespace CLI {
@@ -18,8 +21,12 @@ namespace hotset::cli {
 // Reports a failed command on stderr; the exit status that goes with it.
 int report(const Status& status);
 
-// Gives every long flag of `command` the environment variable HOTSET_<NAME>: --cache-mib reads
-// HOTSET_CACHE_MIB. The flag on the command line wins.
+// CLI11 knows short flags of one letter only. Users of ggml programs also write -ub, -fa, -ctk ...:
+// these are replaced by their long names.
+std::vector<std::string> expand_short_flags(int argc, const char* const* argv);
+
+// Gives every long flag of `command` and its subcommands the environment variable HOTSET_<NAME>:
+// --cache-mib reads HOTSET_CACHE_MIB. The flag on the command line wins.
 void add_environment_variables(CLI::App& command);
 
 }  // namespace hotset::cli

@@ -1,10 +1,13 @@
 #include <CLI/CLI.hpp>
-#include <cstdio>
+#include <algorithm>
 #include <exception>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "hotset/base/log.h"
 #include "hotset/cli/command.h"
+#include "hotset/cli/model_flags.h"
 
 #ifndef HOTSET_VERSION
 #define HOTSET_VERSION "unknown"
@@ -19,10 +22,13 @@ int run(int argc, char** argv) {
   app.set_version_flag("--version", std::string("hotset ") + HOTSET_VERSION);
   app.require_subcommand(1);
   int exit_status = 0;
-  (void)exit_status;
-  for (CLI::App* command : app.get_subcommands({})) hotset::cli::add_environment_variables(*command);
+  hotset::cli::add_model_commands(app, exit_status);
+  for (CLI::App* command : app.get_subcommands({}))
+    hotset::cli::add_environment_variables(*command);
+  std::vector<std::string> arguments = hotset::cli::expand_short_flags(argc, argv);
+  std::ranges::reverse(arguments);  // CLI11 takes them from the back
   try {
-    app.parse(argc, argv);
+    app.parse(std::move(arguments));
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   }

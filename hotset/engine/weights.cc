@@ -1,6 +1,7 @@
 #include "hotset/engine/weights.h"
 
 #include <algorithm>
+#include <charconv>
 #include <unordered_set>
 
 namespace hotset::engine {
@@ -30,6 +31,15 @@ std::string shape_text(const std::array<int64_t, 4>& ne) {
 }
 
 }  // namespace
+
+int64_t WeightDeclaration::layer() const {
+  constexpr std::string_view kPrefix = "blk.";
+  int64_t number = -1;
+  if (name.starts_with(kPrefix)) {
+    std::from_chars(name.data() + kPrefix.size(), name.data() + name.size(), number);
+  }
+  return number;
+}
 
 void WeightList::add(ggml_tensor** slot, std::string name, WeightUse use,
                      std::initializer_list<int64_t> shape, Presence presence) {

@@ -36,6 +36,9 @@ struct WeightDeclaration {
   Presence presence = Presence::kRequired;
   ggml_tensor** slot = nullptr;  // where the architecture wants the tensor; null if absent
   std::string fallback = {};     // used in its place where `name` is absent; may be empty
+
+  // The layer that the tensor belongs to; -1 for those of the whole model.
+  int64_t layer() const;
 };
 
 // Dense feed-forward weights; shapes [n_ff, n_embd], [n_ff, n_embd], [n_embd, n_ff].

@@ -1,0 +1,150 @@
+#include "hotset/cli/info_command.h"
+
+#include <fmt/core.h>
+
+#include <cstdio>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "hotset/base/units.h"
+#include "hotset/engine/loaded_model.h"
+
+namespace hotset::cli {
+namespace {
+
+// Sizes of one MoE layer's experts.
+struct ExpertLayer {
+  int64_t layer = 0;
+  Bytes layer_bytes;
+  Bytes expert_bytes;
+  std::string types;
+};
+
+struct Summary {
+  Bytes total;
+  Bytes experts;
+  int64_t n_parameters = 0;
+  std::map<std::string, int64_t> n_by_type;
+  std::vector<ExpertLayer> layers;
+  std::vector<std::string> unused;
+};
+
+Summary summarise(const engine::ModelDescription& model) {
+  Summary summary;
+  for (const model::TensorInfo& tensor : model.file.tensors()) {
+    summary.total += tensor.n_bytes;
+    summary.n_parameters += tensor.ne[0] * tensor.ne[1] * tensor.ne[2] * tensor.ne[3];
+    ++summary.n_by_type[ggml_type_name(tensor.type)];
+  }
+  engine::ModelWeights weights;
+  engine::WeightList list;
+  model.architecture->declare_weights(model.spec, weights, list);
+  summary.unused = engine::unused_tensors(model.file, list);
+  std::map<int64_t, ExpertLayer> layers;
+  for (const engine::WeightDeclaration& w : list.declarations()) {
+    const model::TensorInfo* tensor = model.file.find_tensor(w.name);
+    if (w.use != engine::WeightUse::kExperts || tensor == nullptr) continue;
+    ExpertLayer& layer = layers[w.layer()];
+    layer.layer = w.layer();
+    layer.layer_bytes += tensor->n_bytes;
+    layer.types += (layer.types.empty() ? "" : "/") + std::string(ggml_type_name(tensor->type));
+    summary.experts += tensor->n_bytes;
+  }
+  for (auto& [number, layer] : layers) {
+    layer.expert_bytes = {layer.layer_bytes.count / model.spec.router.n_expert};
+    summary.layers.push_back(layer);
+  }
+  return summary;
+}
+
+void print_json(const engine::ModelDescription& model, const Summary& summary) {
+  const model::ModelSpec& s = model.spec;
+  nlohmann::ordered_json layers = nlohmann::ordered_json::array();
+  for (const ExpertLayer& layer : summary.layers) {
+    layers.push_back({{"layer", layer.layer},
+                      {"bytes", layer.layer_bytes.count},
+                      {"expert_bytes", layer.expert_bytes.count},
+                      {"types", layer.types}});
+  }
+  const nlohmann::ordered_json report = {
+      {"file", model.file.name()},
+      {"parts", model.file.n_parts()},
+      {"file_bytes", model.file.total_bytes().count},
+      {"architecture", s.architecture},
+      {"name", s.name},
+      {"n_parameters", summary.n_parameters},
+      {"n_layer", s.n_layer},
+      {"n_embd", s.n_embd},
+      {"n_vocab", s.n_vocab},
+      {"n_ctx_train", s.n_ctx_train},
+      {"n_head", s.attention.n_head},
+      {"n_head_kv", s.attention.n_head_kv},
+      {"head_dim", s.attention.head_dim_k},
+      {"n_expert", s.router.n_expert},
+      {"n_expert_used", s.router.n_expert_used},
+      {"n_ff_expert", s.n_ff_expert},
+      {"expert_bytes_total", summary.experts.count},
+      {"other_bytes_total", (summary.total - summary.experts).count},
+      {"expert_layers", layers},
+      {"tensor_types", summary.n_by_type},
+      {"unused_tensors", summary.unused},
+  };
+  std::puts(report.dump(2, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
+}
+
+void print_text(const engine::ModelDescription& model, const Summary& summary) {
+  const model::ModelSpec& s = model.spec;
+  fmt::print("{}\n", model.file.name());
+  fmt::print("  architecture  {}{}\n", s.architecture,
+             s.name.empty() ? "" : fmt::format(" ({})", s.name));
+  fmt::print("  file          {}{}\n", to_string(model.file.total_bytes()),
+             model.file.n_parts() > 1 ? fmt::format(" in {} parts", model.file.n_parts()) : "");
+  fmt::print("  parameters    {:.1f} million\n", static_cast<double>(summary.n_parameters) / 1e6);
+  fmt::print("  shape         {} layers, embedding {}, vocabulary {}, context {}\n", s.n_layer,
+             s.n_embd, s.n_vocab, s.n_ctx_train);
+  fmt::print("  attention     {} heads of {}, {} for keys and values\n", s.attention.n_head,
+             s.attention.head_dim_k, s.attention.n_head_kv);
+  fmt::print("  experts       {} per layer, {} per token, width {}\n", s.router.n_expert,
+             s.router.n_expert_used, s.n_ff_expert);
+  fmt::print("  weights       {} of experts, {} of everything else\n", to_string(summary.experts),
+             to_string(summary.total - summary.experts));
+  for (size_t i = 0; i < summary.layers.size();) {
+    // Runs of equal layers in one line.
+    const ExpertLayer& first = summary.layers[i];
+    size_t end = i + 1;
+    while (end < summary.layers.size() && summary.layers[end].layer_bytes == first.layer_bytes &&
+           summary.layers[end].types == first.types) {
+      ++end;
+    }
+    const int64_t last = summary.layers[end - 1].layer;
+    const std::string range = last == first.layer ? fmt::format("layer {}", first.layer)
+                                                  : fmt::format("layers {}-{}", first.layer, last);
+    fmt::print("  {:<13} {} x {} = {} each, types {} (gate/up/down)\n", range, s.router.n_expert,
+               to_string(first.expert_bytes), to_string(first.layer_bytes), first.types);
+    i = end;
+  }
+  for (const std::string& name : summary.unused) {
+    fmt::print("  unused        {} is not used by architecture {}\n", name, s.architecture);
+  }
+}
+
+}  // namespace
+
+Status info(const InfoOptions& options) {
+  HOTSET_TRY(const engine::ModelDescription model, engine::describe_model(options.model));
+  const Summary summary = summarise(model);
+  if (options.json) {
+    print_json(model, summary);
+  } else {
+    print_text(model, summary);
+  }
+  if (options.tensors) {
+    for (const model::TensorInfo& tensor : model.file.tensors()) {
+      fmt::print("  {:<40} {}\n", tensor.name, model::describe(tensor));
+    }
+  }
+  return {};
+}
+
+}  // namespace hotset::cli

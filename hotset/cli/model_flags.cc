@@ -1,0 +1,192 @@
+#include "hotset/cli/model_flags.h"
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <string>
+
+#include "hotset/cli/command.h"
+#include "hotset/cli/eval_command.h"
+#include "hotset/cli/info_command.h"
+#include "hotset/cli/model_options.h"
+#include "hotset/cli/run_command.h"
+#include "hotset/cli/tokenize_command.h"
+#include "hotset/engine/random_model.h"
+
+namespace hotset::cli {
+namespace {
+
+void add_model_options(CLI::App& command, ModelOptions& o) {
+  command.add_option("-m,--model", o.model, "Model file (GGUF; of a split one the first part)")
+      ->required()
+      ->type_name("FILE");
+  command.add_option("-t,--threads", o.n_threads, "CPU threads; 0: one per core")
+      ->capture_default_str();
+  command
+      .add_option("-c,--ctx-size", o.n_ctx,
+                  "Positions of context; 0: what the model was trained with, at most 4096")
+      ->capture_default_str();
+  command.add_option("--ubatch-size", o.n_ubatch, "-ub: tokens of a prompt computed together")
+      ->capture_default_str();
+  command.add_option("--flash-attn", o.flash_attention, "-fa: flash attention: on, off or auto")
+      ->capture_default_str();
+  command.add_option("--cache-type-k", o.key_type, "-ctk: type of cached keys: f32, f16 or q8_0")
+      ->capture_default_str();
+  command
+      .add_option("--cache-type-v", o.value_type,
+                  "-ctv: type of cached values: f32, f16 or, with flash attention, q8_0")
+      ->capture_default_str();
+  command
+      .add_option("--load-mode", o.load_mode,
+                  "Weights used from the file in place (mmap), copied into locked RAM (pinned), or "
+                  "whichever suits (auto)")
+      ->capture_default_str();
+  command
+      .add_option("--repack", o.repack,
+                  "Rearrange weights for the CPU's kernels: auto or off (off: same rounding as on "
+                  "every other lane)")
+      ->capture_default_str();
+}
+
+void add_run(CLI::App& app, int& exit_status) {
+  auto o = std::make_shared<RunOptions>();
+  CLI::App* command = app.add_subcommand("run", "Let a model continue a text");
+  add_model_options(*command, o->model);
+  auto* prompt = command->add_option("-p,--prompt", o->prompt, "Text to continue");
+  auto* file =
+      command->add_option("-f,--file", o->prompt_file, "Text to continue, from a file; -: stdin")
+          ->type_name("FILE");
+  auto* tokens =
+      command->add_option("--prompt-tokens", o->prompt_tokens, "Token ids to continue: 1,2,3");
+  prompt->excludes(file)->excludes(tokens);
+  file->excludes(tokens);
+  command
+      ->add_option("-n,--predict", o->n_predict,
+                   "Tokens to generate; -1: until the model ends its text or the context is full")
+      ->capture_default_str()
+      ->check(CLI::Range(-1, 1 << 28));
+  command->add_option("--temp", o->sampler.temperature, "Temperature; 0: always the best token")
+      ->capture_default_str();
+  command->add_option("--top-k", o->sampler.top_k, "Sample among the k best tokens; 0: all")
+      ->capture_default_str();
+  command
+      ->add_option("--top-p", o->sampler.top_p,
+                   "Sample among the best tokens that reach this probability together; 1: all")
+      ->capture_default_str();
+  command
+      ->add_option("--min-p", o->sampler.min_p,
+                   "Sample among tokens with this share of the best one's probability; 0: all")
+      ->capture_default_str();
+  command->add_option("-s,--seed", o->seed, "Seed of the sampling; absent: another one each time");
+  command->add_flag("--ignore-eos", o->ignore_eos, "Go on where the model would end its text");
+  command->add_flag("--special", o->parse_special,
+                    "Control tokens written in the prompt (<|im_end|>) count as such");
+  command->add_flag("--echo", o->echo, "Print the prompt before the generated text");
+  command->add_flag("--json", o->json, "Print one JSON object at the end instead of the text");
+  command->callback([o, &exit_status] { exit_status = report(run(*o)); });
+}
+
+void add_eval(CLI::App& app, int& exit_status) {
+  auto o = std::make_shared<EvalOptions>();
+  CLI::App* command = app.add_subcommand(
+      "eval", "Logits, routed experts and perplexity for given tokens or a text");
+  add_model_options(*command, o->model);
+  auto* tokens = command->add_option("--tokens", o->tokens, "Token ids: 1,2,3");
+  command->add_option("-f,--file", o->text_file, "Text to evaluate; -: stdin")
+      ->type_name("FILE")
+      ->excludes(tokens);
+  command->add_option("--generate", o->n_generate, "Greedy tokens to generate afterwards")
+      ->capture_default_str();
+  command
+      ->add_option("--logits-out", o->logits_out,
+                   "Write raw float32 rows, one per position, then one after each generated token")
+      ->type_name("FILE");
+  command
+      ->add_option("--routing-out", o->routing_out,
+                   "Write the routed experts as JSON: {\"0\": [ids...]}, flat, in routing order")
+      ->type_name("FILE");
+  command->add_flag("--json", o->json, "Print JSON");
+  command->callback([o, &exit_status] { exit_status = report(eval(*o)); });
+}
+
+void add_info(CLI::App& app, int& exit_status) {
+  auto o = std::make_shared<InfoOptions>();
+  CLI::App* command = app.add_subcommand("info", "What a model file holds");
+  command->add_option("FILE", o->model, "Model file (GGUF)")->required();
+  command->add_flag("--tensors", o->tensors, "List every tensor");
+  command->add_flag("--json", o->json, "Print JSON");
+  command->callback([o, &exit_status] { exit_status = report(info(*o)); });
+}
+
+void add_tokenize(CLI::App& app, int& exit_status) {
+  auto o = std::make_shared<TokenizeOptions>();
+  CLI::App* command = app.add_subcommand("tokenize", "Token ids of a text");
+  command->add_option("-m,--model", o->model, "File with the vocabulary (GGUF)")
+      ->required()
+      ->type_name("FILE");
+  command->add_option("--pre", o->pre, "Another pre-tokenizer than the file names");
+  command->add_flag("--special", o->parse_special,
+                    "Control tokens written in the text (<|im_end|>) count as such");
+  command->add_flag("--json", o->json, "Print an array of ids");
+  command->add_option("TEXT", o->text, "Text; -: stdin")->required();
+  command->callback([o, &exit_status] { exit_status = report(tokenize(*o)); });
+}
+
+struct RandomFlags {
+  engine::RandomModelOptions model;
+  std::string expert_type = "q4_0";
+  std::string dense_type = "q8_0";
+  std::string out;
+};
+
+Status write_random(RandomFlags flags) {
+  HOTSET_TRY(flags.model.expert_type, parse_type("--expert-type", flags.expert_type));
+  HOTSET_TRY(flags.model.dense_type, parse_type("--dense-type", flags.dense_type));
+  return engine::write_random_model(flags.model, flags.out);
+}
+
+void add_model(CLI::App& app, int& exit_status) {
+  CLI::App* model = app.add_subcommand("model", "Make model files");
+  model->require_subcommand(1);
+  auto o = std::make_shared<RandomFlags>();
+  CLI::App* command = model->add_subcommand(
+      "random", "Write a model with random weights, for tests and benchmarks");
+  const auto number = [&](const char* flag, int64_t& value, const char* help) {
+    command->add_option(flag, value, help)->capture_default_str();
+  };
+  command->add_option("--arch", o->model.architecture, "Architecture")->capture_default_str();
+  number("--layers", o->model.n_layer, "Layers");
+  number("--embd", o->model.n_embd, "Width of the embedding");
+  number("--heads", o->model.n_head, "Attention heads");
+  number("--kv-heads", o->model.n_head_kv, "Heads of keys and values");
+  number("--head-dim", o->model.head_dim, "Width of a head");
+  number("--experts", o->model.n_expert, "Experts per layer");
+  number("--experts-used", o->model.n_expert_used, "Experts per token");
+  number("--expert-width", o->model.n_ff_expert, "Width of an expert");
+  number("--ff-width", o->model.n_ff, "Width of dense layers, where there are some");
+  number("--vocab", o->model.n_vocab, "Vocabulary; ignored with --tokenizer-from");
+  number("--ctx-train", o->model.n_ctx_train, "Context the model claims to be trained for");
+  command->add_option("--expert-type", o->expert_type, "Type of the experts' weights")
+      ->capture_default_str();
+  command->add_option("--dense-type", o->dense_type, "Type of the other matrices")
+      ->capture_default_str();
+  command->add_option("-s,--seed", o->model.seed, "Seed; equal flags and seed give equal bytes")
+      ->capture_default_str();
+  command
+      ->add_option("--tokenizer-from", o->model.tokenizer_from,
+                   "Take the tokenizer from this model, so that the new one can be given text")
+      ->type_name("FILE");
+  command->add_option("-o,--out", o->out, "File to write")->required()->type_name("FILE");
+  command->callback([o, &exit_status] { exit_status = report(write_random(*o)); });
+}
+
+}  // namespace
+
+void add_model_commands(CLI::App& app, int& exit_status) {
+  add_run(app, exit_status);
+  add_eval(app, exit_status);
+  add_info(app, exit_status);
+  add_tokenize(app, exit_status);
+  add_model(app, exit_status);
+}
+
+}  // namespace hotset::cli

@@ -1,0 +1,215 @@
+#include "hotset/cli/run_command.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "hotset/base/clock.h"
+#include "hotset/base/log.h"
+#include "hotset/engine/tokenizer_spec.h"
+#include "hotset/text/stream_decoder.h"
+#include "hotset/text/tokenizer.h"
+
+namespace hotset::cli {
+namespace {
+
+// How and when a generation went.
+struct Outcome {
+  std::vector<int32_t> prompt_ids;
+  std::vector<int32_t> ids;  // generated
+  std::string text;
+  std::string_view stop;  // length, end, context, interrupted
+  double load_us = 0;
+  double prompt_us = 0;
+  double generate_us = 0;
+};
+
+double per_second(size_t n, double us) { return us > 0 ? static_cast<double>(n) * 1e6 / us : 0; }
+
+class Generation {
+ public:
+  explicit Generation(const RunOptions& options) : options_(options) {}
+
+  Status start();
+  Status generate();
+  void report() const;
+
+ private:
+  Status read_prompt();
+  Status emit(int32_t id);
+  void print(std::string_view text);
+  Result<int32_t> next(std::span<const engine::BatchToken> batch);
+
+  const RunOptions& options_;
+  std::unique_ptr<engine::Engine> engine_;
+  std::optional<text::Tokenizer> tokenizer_;
+  std::optional<text::StreamDecoder> decoder_;
+  std::optional<engine::Sampler> sampler_;
+  uint64_t seed_ = 0;
+  Outcome outcome_;
+};
+
+Status Generation::start() {
+  const int n_prompts =
+      (options_.prompt ? 1 : 0) + (options_.prompt_file ? 1 : 0) + (options_.prompt_tokens ? 1 : 0);
+  if (n_prompts != 1) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "found {} prompts, expected one of -p TEXT, -f FILE and --prompt-tokens IDS",
+                      n_prompts);
+  }
+  engine::SamplerOptions sampling = options_.sampler;
+  seed_ = options_.seed ? *options_.seed : std::random_device()();
+  sampling.seed = seed_;
+  HOTSET_TRY(sampler_, engine::Sampler::create(sampling));
+  HOTSET_TRY(const engine::EngineOptions engine_flags, engine_options(options_.model));
+  const double start_us = steady_clock().now_us();
+  HOTSET_TRY(engine_, start_engine(options_.model, engine_flags));
+  HOTSET_RETURN_IF_ERROR(read_prompt());
+  outcome_.load_us = steady_clock().now_us() - start_us;
+  return {};
+}
+
+Status Generation::read_prompt() {
+  auto spec = engine::read_tokenizer_spec(engine_->model().file());
+  if (spec) {
+    HOTSET_TRY(tokenizer_, text::Tokenizer::create(*std::move(spec)));
+    if (tokenizer_->n_tokens() > engine_->spec().n_vocab) {
+      return make_error(ErrorCode::kCorrupt, "{}: found {} tokens, but embeddings for {}",
+                        engine_->model().file().name(), tokenizer_->n_tokens(),
+                        engine_->spec().n_vocab);
+    }
+  } else if (!options_.prompt_tokens || spec.error().code != ErrorCode::kNotFound) {
+    return std::unexpected(std::move(spec).error());
+  }
+  if (options_.prompt_tokens) {
+    HOTSET_TRY(outcome_.prompt_ids, parse_ids("--prompt-tokens", *options_.prompt_tokens));
+  } else {
+    std::string prompt = options_.prompt.value_or("");
+    if (options_.prompt_file) {
+      HOTSET_TRY(prompt, read_text(*options_.prompt_file));
+    }
+    HOTSET_TRY(
+        outcome_.prompt_ids,
+        tokenizer_->encode(prompt, {.parse_special = options_.parse_special, .add_bos = true}));
+    if (outcome_.prompt_ids.empty()) {
+      return make_error(ErrorCode::kInvalidArgument, "the prompt is empty, expected a text");
+    }
+    if (options_.echo) print(prompt);
+  }
+  if (std::cmp_greater(outcome_.prompt_ids.size(), engine_->n_ctx())) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "the prompt has {} tokens, but the context holds {}; raise it with -c",
+                      outcome_.prompt_ids.size(), engine_->n_ctx());
+  }
+  if (tokenizer_) decoder_.emplace(*tokenizer_, text::DecodeOptions{.continues_text = true});
+  return {};
+}
+
+void Generation::print(std::string_view text) {
+  outcome_.text += text;
+  if (options_.json) return;
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  std::fflush(stdout);
+}
+
+Status Generation::emit(int32_t id) {
+  outcome_.ids.push_back(id);
+  if (!decoder_) {
+    print(fmt::format("{}{}", outcome_.ids.size() > 1 ? "," : "", id));
+    return {};
+  }
+  // A vocabulary may have fewer tokens than the embedding has rows; the rest say nothing.
+  if (id >= tokenizer_->n_tokens()) return {};
+  HOTSET_TRY(const std::string text, decoder_->push(id));
+  print(text);
+  return {};
+}
+
+Result<int32_t> Generation::next(std::span<const engine::BatchToken> batch) {
+  HOTSET_TRY(const engine::DecodeResult result,
+             engine_->decode(batch, [] { return !InterruptScope::interrupted(); }));
+  return sampler_->sample(result.logits);
+}
+
+Status Generation::generate() {
+  const InterruptScope scope;
+  std::vector<engine::BatchToken> batch;
+  for (const int32_t id : outcome_.prompt_ids) {
+    batch.push_back({.token = id, .position = static_cast<int32_t>(batch.size())});
+  }
+  batch.back().want_logits = true;
+  const double start_us = steady_clock().now_us();
+  auto id = next(batch);
+  outcome_.prompt_us = steady_clock().now_us() - start_us;
+  int32_t position = static_cast<int32_t>(batch.size());
+  outcome_.stop = "length";
+  while (id && std::cmp_not_equal(outcome_.ids.size(), options_.n_predict)) {
+    if (tokenizer_ && !options_.ignore_eos && tokenizer_->is_end_of_generation(*id)) {
+      outcome_.stop = "end";
+      break;
+    }
+    HOTSET_RETURN_IF_ERROR(emit(*id));
+    if (std::cmp_equal(outcome_.ids.size(), options_.n_predict)) break;
+    if (position >= engine_->n_ctx()) {
+      outcome_.stop = "context";
+      break;
+    }
+    const engine::BatchToken token{.token = *id, .position = position++, .want_logits = true};
+    id = next({&token, 1});
+  }
+  outcome_.generate_us = steady_clock().now_us() - start_us - outcome_.prompt_us;
+  if (!id && id.error().code != ErrorCode::kCancelled) return std::unexpected(id.error());
+  if (!id) outcome_.stop = "interrupted";
+  if (decoder_) print(decoder_->finish());
+  if (!options_.json) print("\n");
+  return {};
+}
+
+void Generation::report() const {
+  const Outcome& o = outcome_;
+  // The first token comes from the prompt's logits, so one step fewer was computed.
+  const size_t n_steps = o.ids.empty() ? 0 : o.ids.size() - 1;
+  if (options_.json) {
+    const nlohmann::ordered_json report = {
+        {"text", o.text},
+        {"tokens", o.ids},
+        {"stop", o.stop},
+        {"seed", seed_},
+        {"n_prompt", o.prompt_ids.size()},
+        {"n_generated", o.ids.size()},
+        {"load_ms", o.load_us / 1e3},
+        {"prompt_ms", o.prompt_us / 1e3},
+        {"generate_ms", o.generate_us / 1e3},
+        {"prompt_tokens_per_s", per_second(o.prompt_ids.size(), o.prompt_us)},
+        {"tokens_per_s", per_second(n_steps, o.generate_us)},
+        {"n_threads", engine_->n_threads()},
+        {"flash_attention", engine_->flash_attention()},
+    };
+    std::puts(report.dump(2, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
+    return;
+  }
+  if (o.stop == "context") {
+    log_warning("stopped: the context of {} positions is full; raise it with -c", engine_->n_ctx());
+  }
+  if (o.stop == "interrupted") log_info("stopped by Ctrl-C");
+  if (options_.sampler.temperature > 0 && !options_.seed) log_info("--seed {}", seed_);
+  log_info(
+      "load {:.2f} s | prompt {} tokens, {:.1f} tokens/s | generated {} tokens, {:.1f} tokens/s",
+      o.load_us / 1e6, o.prompt_ids.size(), per_second(o.prompt_ids.size(), o.prompt_us),
+      o.ids.size(), per_second(n_steps, o.generate_us));
+}
+
+}  // namespace
+
+Status run(const RunOptions& options) {
+  Generation generation(options);
+  HOTSET_RETURN_IF_ERROR(generation.start());
+  HOTSET_RETURN_IF_ERROR(generation.generate());
+  generation.report();
+  return {};
+}
+
+}  // namespace hotset::cli
