@@ -23,28 +23,29 @@ enum class TokenType : int32_t {
 };
 
 struct TokenizerSpec {
-  std::string model;  // "gpt2": byte-level BPE; "llama": SentencePiece's BPE with scores
-  std::string pre;    // pre-tokenizer of `gpt2`, a name of known_pretokenizers(); empty: "default"
+  std::string model = {};  // "gpt2": byte-level BPE; "llama": SentencePiece's BPE with scores
+  std::string pre =
+      {};  // pre-tokenizer of `gpt2`, a name of known_pretokenizers(); empty: "default"
 
   // By token id. Bytes as the file has them: for `gpt2` in the byte alphabet, for `llama` with
   // U+2581 for a space; control, unknown and user-defined tokens are literal.
-  std::vector<std::string> tokens;
-  std::vector<int32_t> types;  // values of TokenType; empty: all normal
-  std::vector<float> scores;   // `llama`: higher merges first; otherwise not used, may be empty
+  std::vector<std::string> tokens = {};
+  std::vector<int32_t> types = {};  // values of TokenType; empty: all normal
+  std::vector<float> scores = {};  // `llama`: higher merges first; otherwise not used, may be empty
   // `gpt2`: "left right", both texts of tokens, the first merges first.
-  std::vector<std::string> merges;
+  std::vector<std::string> merges = {};
 
-  std::optional<int32_t> bos;  // begin of sequence
-  std::optional<int32_t> eos;  // end of sequence
-  std::optional<int32_t> eot;  // end of turn
-  std::optional<int32_t> eom;  // end of message, a tool answers next
-  std::optional<int32_t> unk;
-  std::optional<int32_t> pad;
+  std::optional<int32_t> bos = {};  // begin of sequence
+  std::optional<int32_t> eos = {};  // end of sequence
+  std::optional<int32_t> eot = {};  // end of turn
+  std::optional<int32_t> eom = {};  // end of message, a tool answers next
+  std::optional<int32_t> unk = {};
+  std::optional<int32_t> pad = {};
 
   // Absent: what is usual for the model and pre-tokenizer.
-  std::optional<bool> add_bos;
-  std::optional<bool> add_eos;
-  std::optional<bool> add_space_prefix;  // `llama` only
+  std::optional<bool> add_bos = {};
+  std::optional<bool> add_eos = {};
+  std::optional<bool> add_space_prefix = {};  // `llama` only
 };
 
 // Requires: types is empty or has an entry for `id`.
