@@ -29,8 +29,8 @@ struct EngineOptions {
   FlashAttention flash_attention = FlashAttention::kAuto;
   ggml_type key_type = GGML_TYPE_F16;
   ggml_type value_type = GGML_TYPE_F16;
-  LoadOptions load;
-  RoutingObserver observe_routing;
+  LoadOptions load = {};
+  RoutingObserver observe_routing = {};
 };
 
 inline constexpr int32_t kDefaultContext = 4096;

@@ -37,7 +37,7 @@ class CpuExecutor {
   struct Options {
     int32_t n_ubatch = 512;  // most tokens of one ubatch, at least 1
     int32_t n_outputs = 1;   // most tokens of one ubatch that want logits, at least 1
-    RoutingObserver observe_routing;
+    RoutingObserver observe_routing = {};
   };
 
   // All references must outlive the executor. Reserves the compute buffer for ubatches of every

@@ -78,7 +78,8 @@ void GraphBuilder::store(int64_t layer, const QueryKeyValue& qkv) {
   ggml_build_forward_expand(graph_, ggml_set_rows(context_, values, value, inputs_.value_rows));
 }
 
-ggml_tensor* GraphBuilder::attend(int64_t layer, const QueryKeyValue& qkv, ggml_tensor* output) {
+ggml_tensor* GraphBuilder::attend(int64_t layer, const QueryKeyValue& qkv, ggml_tensor* mask,
+                                  ggml_tensor* output) {
   store(layer, qkv);
   const model::AttentionSpec& a = spec_.attention;
   const float scale = 1.0F / std::sqrt(static_cast<float>(a.head_dim_k));
@@ -95,7 +96,7 @@ ggml_tensor* GraphBuilder::attend(int64_t layer, const QueryKeyValue& qkv, ggml_
         ggml_view_3d(context_, all_values, a.head_dim_v, n_kv, a.n_head_kv, all_values->nb[1],
                      ggml_row_size(all_values->type, a.head_dim_v), 0);
     result =  // [T, n_head, head_dim_v]
-        ggml_flash_attn_ext(context_, query, keys, values, inputs_.mask, scale, 0.0F, 0.0F);
+        ggml_flash_attn_ext(context_, query, keys, values, mask, scale, 0.0F, 0.0F);
     ggml_prec_set_acc(result, GGML_PREC_F32);
     result = ggml_reshape_2d(context_, result, a.n_head * a.head_dim_v, shape_.n_tokens);
   } else {
@@ -104,7 +105,7 @@ ggml_tensor* GraphBuilder::attend(int64_t layer, const QueryKeyValue& qkv, ggml_
                      all_values->nb[1] * static_cast<size_t>(a.head_dim_v), 0);
     ggml_tensor* scores = ggml_mul_mat(context_, keys, query);  // [n_head, T, n_kv]
     ggml_prec_set_acc(scores, GGML_PREC_F32);
-    ggml_tensor* attention = ggml_soft_max_ext(context_, scores, inputs_.mask, scale, 0.0F);
+    ggml_tensor* attention = ggml_soft_max_ext(context_, scores, mask, scale, 0.0F);
     result = ggml_mul_mat(context_, values, attention);  // [n_head, T, head_dim_v]
     result = ggml_cont_2d(context_, ggml_permute(context_, result, 0, 2, 1, 3),
                           a.n_head * a.head_dim_v, shape_.n_tokens);

@@ -76,8 +76,9 @@ class GraphBuilder {
   // Writes keys and values of the ubatch into the KV memory.
   void store(int64_t layer, const QueryKeyValue& qkv);
   // store(), then softmax(q k^T / sqrt(head_dim_k) + mask) v over the KV memory, times
-  // `output` [n_embd, n_head * head_dim_v]: [T, n_embd].
-  ggml_tensor* attend(int64_t layer, const QueryKeyValue& qkv, ggml_tensor* output);
+  // `output` [n_embd, n_head * head_dim_v]: [T, n_embd]. `mask` is one of inputs().
+  ggml_tensor* attend(int64_t layer, const QueryKeyValue& qkv, ggml_tensor* mask,
+                      ggml_tensor* output);
   // down(silu(gate x) * (up x)) (Shazeer, "GLU variants improve transformer", 2020).
   ggml_tensor* feed_forward(ggml_tensor* x, const FeedForwardWeights& w);
   // Router scores of x, the k best and their weights, as the model's RouterSpec has it.

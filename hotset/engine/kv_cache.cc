@@ -41,7 +41,7 @@ Result<KvCache> KvCache::create(const model::ModelSpec& spec, const KvCacheOptio
         ggml_type_name(options.value_type));
   }
   const int32_t n_cells = (options.n_ctx + kCellBucket - 1) / kCellBucket * kCellBucket;
-  KvCache cache(options, n_cells);
+  KvCache cache(options);
   cache.context_.reset(
       ggml_init({.mem_size = ggml_tensor_overhead() * 2 * static_cast<size_t>(spec.n_layer),
                  .mem_buffer = nullptr,
@@ -59,6 +59,8 @@ Result<KvCache> KvCache::create(const model::ModelSpec& spec, const KvCacheOptio
   HOTSET_TRY(cache.buffer_,
              device::allocate_tensors(cache.context_.get(), buffer_type,
                                       fmt::format("KV cache for {} positions (-c)", n_cells)));
+  // Only now: a context that does not fit must be refused before anything of its size is made.
+  cache.cells_ = KvCells(n_cells);
   cache.clear();
   return cache;
 }

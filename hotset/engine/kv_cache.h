@@ -56,7 +56,7 @@ class KvCache {
   void clear();
 
  private:
-  KvCache(const KvCacheOptions& options, int32_t n_cells) : options_(options), cells_(n_cells) {}
+  explicit KvCache(const KvCacheOptions& options) : options_(options), cells_(1) {}
 
   KvCacheOptions options_;
   KvCells cells_;

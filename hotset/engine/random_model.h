@@ -30,7 +30,7 @@ struct RandomModelOptions {
   ggml_type dense_type = GGML_TYPE_Q8_0;  // embeddings, attention, output
   uint64_t seed = 1;
   // Tokenizer keys are taken from this file, so that the model can be given text; empty: none.
-  std::filesystem::path tokenizer_from;
+  std::filesystem::path tokenizer_from = {};
 };
 
 // The same options give the same bytes on every machine. Weights are normal with deviation

@@ -37,7 +37,7 @@ class Qwen3Moe final : public Architecture {
     QueryKeyValue qkv = g.project(x, w);
     qkv.query = g.rope(g.rms_norm(qkv.query, w.attn_q_norm));
     qkv.key = g.rope(g.rms_norm(qkv.key, w.attn_k_norm));
-    return g.add(g.attend(layer, qkv, w.attn_output), hidden);
+    return g.add(g.attend(layer, qkv, g.inputs().mask, w.attn_output), hidden);
   }
 
   Routing route(GraphBuilder& g, int64_t layer, ggml_tensor* hidden) const override {

@@ -1,0 +1,219 @@
+// Logits, routing and greedy tokens against shared/golden/logits (its README says where they come
+// from), and for each golden the proof that a bug would be seen: seeded mutations of the model.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "hotset/engine/architecture.h"
+#include "hotset/engine/engine.h"
+#include "hotset/engine/sampler.h"
+#include "tests/engine_fixture.h"
+#include "tests/test_files.h"
+#include "tests/tolerances.h"
+
+namespace hotset::test {
+namespace {
+
+using engine::GraphBuilder;
+using engine::LayerWeights;
+using model::ModelSpec;
+
+struct Golden {
+  std::vector<int32_t> prompt;
+  std::vector<int32_t> greedy;
+  std::map<std::string, std::vector<int32_t>> routing;
+  std::vector<float> logits;
+};
+
+Golden read_golden(const std::filesystem::path& folder, const std::string& name) {
+  std::ifstream in(folder / (name + ".json"));
+  const auto json = nlohmann::json::parse(in);
+  Golden golden{.prompt = json["prompt"],
+                .greedy = json["greedy"],
+                .routing = json["routing"].get<std::map<std::string, std::vector<int32_t>>>(),
+                .logits = {}};
+  std::ifstream rows(folder / (name + ".logits.f32"), std::ios::binary);
+  const std::string bytes((std::istreambuf_iterator<char>(rows)), std::istreambuf_iterator<char>());
+  golden.logits.resize(bytes.size() / sizeof(float));
+  std::memcpy(golden.logits.data(), bytes.data(), bytes.size());
+  return golden;
+}
+
+struct GoldenRun {
+  std::vector<float> logits;
+  std::vector<int32_t> greedy;
+  std::map<std::string, std::vector<int32_t>> routing;
+};
+
+// What the golden's README describes: the prompt, then greedy tokens, a row after each.
+GoldenRun run_golden(engine::ModelDescription description, const Golden& golden) {
+  GoldenRun run;
+  const engine::EngineOptions options{
+      .n_threads = 1,
+      .n_ctx = 256,
+      .n_outputs = 512,
+      .flash_attention = engine::FlashAttention::kOff,
+      .key_type = GGML_TYPE_F32,
+      .value_type = GGML_TYPE_F32,
+      .observe_routing =
+          [&run](int64_t layer, std::span<const int32_t> ids, int64_t) {
+            auto& all = run.routing[std::to_string(layer)];
+            all.insert(all.end(), ids.begin(), ids.end());
+          },
+  };
+  const auto engine = make_engine(std::move(description), options);
+  if (engine == nullptr) return run;
+  std::vector<float> rows = decode(*engine, as_batch(golden.prompt, true));
+  const auto n_vocab = static_cast<size_t>(engine->spec().n_vocab);
+  for (size_t i = 0;; ++i) {
+    run.logits.insert(run.logits.end(), rows.begin(), rows.end());
+    if (i == golden.greedy.size() || rows.empty()) break;
+    const int32_t id = engine::argmax(std::span(rows).last(n_vocab));
+    run.greedy.push_back(id);
+    // The golden's own token, so that a mutation is compared on the same text.
+    rows = decode(*engine, as_batch({&golden.greedy[i], 1}, true, engine->next_position(0)));
+  }
+  return run;
+}
+
+// An architecture with one part replaced.
+class Mutant : public engine::Architecture {
+ public:
+  explicit Mutant(const engine::Architecture& original) : original_(original) {}
+  std::string_view name() const override { return original_.name(); }
+  Result<ModelSpec> read_spec(const model::GgufFile& file) const override {
+    return original_.read_spec(file);
+  }
+  void declare_weights(const ModelSpec& spec, engine::ModelWeights& weights,
+                       engine::WeightList& list) const override {
+    original_.declare_weights(spec, weights, list);
+  }
+  ggml_tensor* attention(GraphBuilder& g, int64_t layer, ggml_tensor* hidden) const override {
+    return original_.attention(g, layer, hidden);
+  }
+  engine::Routing route(GraphBuilder& g, int64_t layer, ggml_tensor* hidden) const override {
+    return original_.route(g, layer, hidden);
+  }
+
+ private:
+  const engine::Architecture& original_;
+};
+
+class NoMask final : public Mutant {
+ public:
+  using Mutant::Mutant;
+  ggml_tensor* attention(GraphBuilder& g, int64_t layer, ggml_tensor* hidden) const override {
+    const LayerWeights& w = g.layer(layer);
+    engine::QueryKeyValue qkv = g.project(g.rms_norm(hidden, w.attn_norm), w);
+    qkv.query = g.rope(g.rms_norm(qkv.query, w.attn_q_norm));
+    qkv.key = g.rope(g.rms_norm(qkv.key, w.attn_k_norm));
+    return g.add(g.attend(layer, qkv, nullptr, w.attn_output), hidden);
+  }
+};
+
+class NoQueryKeyNorm final : public Mutant {
+ public:
+  using Mutant::Mutant;
+  ggml_tensor* attention(GraphBuilder& g, int64_t layer, ggml_tensor* hidden) const override {
+    const LayerWeights& w = g.layer(layer);
+    engine::QueryKeyValue qkv = g.project(g.rms_norm(hidden, w.attn_norm), w);
+    qkv.query = g.rope(qkv.query);
+    qkv.key = g.rope(qkv.key);
+    return g.add(g.attend(layer, qkv, g.inputs().mask, w.attn_output), hidden);
+  }
+};
+
+class NoFeedForwardNorm final : public Mutant {
+ public:
+  using Mutant::Mutant;
+  engine::Routing route(GraphBuilder& g, int64_t layer, ggml_tensor* hidden) const override {
+    return g.route(hidden, hidden, g.layer(layer).router);
+  }
+};
+
+class LogitsGolden : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    folder_ = shared_dir("golden/logits");
+    if (folder_.empty()) GTEST_SKIP() << "HOTSET_SHARED_DIR has no golden/logits";
+    golden_ = read_golden(folder_, GetParam());
+  }
+  engine::ModelDescription description() const {
+    return describe(folder_ / (GetParam() + ".gguf"));
+  }
+
+  std::filesystem::path folder_;
+  Golden golden_;
+};
+
+TEST_P(LogitsGolden, LogitsRoutingAndGreedyTokensOnTheCpu) {
+  const GoldenRun run = run_golden(description(), golden_);
+  const double error = nmse(run.logits, golden_.logits);
+  RecordProperty("nmse", std::to_string(error));
+  EXPECT_LT(error, kCpuLogitsNmse);
+  EXPECT_EQ(run.greedy, golden_.greedy);
+  EXPECT_EQ(run.routing, golden_.routing);
+}
+
+using Mutation = std::function<void(ModelSpec&)>;
+
+const std::map<std::string, Mutation>& spec_mutations() {
+  static const std::map<std::string, Mutation> mutations = {
+      {"another RoPE base", [](ModelSpec& s) { s.rope.freq_base *= 0.5F; }},
+      {"no RoPE",
+       [](ModelSpec& s) {
+         s.rope.scaling = model::RopeScaling::kLinear;
+         s.rope.factor = 1e9F;
+       }},
+      {"RoPE in the other pairing", [](ModelSpec& s) { s.rope.interleaved = !s.rope.interleaved; }},
+      {"partial RoPE", [](ModelSpec& s) { s.rope.n_dims /= 2; }},
+      {"YaRN",
+       [](ModelSpec& s) {
+         s.rope.scaling = model::RopeScaling::kYarn;
+         s.rope.factor = 4.0F;
+         s.rope.n_ctx_original = 16;
+       }},
+      {"experts times zero", [](ModelSpec& s) { s.router.weights_scale = 0.0F; }},
+      {"weights scaled", [](ModelSpec& s) { s.router.weights_scale = 1.5F; }},
+      {"weights not normalised",
+       [](ModelSpec& s) { s.router.normalise_weights = !s.router.normalise_weights; }},
+      {"another gate", [](ModelSpec& s) { s.router.gating = model::Gating::kSigmoid; }},
+      {"one expert fewer", [](ModelSpec& s) { --s.router.n_expert_used; }},
+      {"another epsilon", [](ModelSpec& s) { s.norm_eps = 0.1F; }},
+  };
+  return mutations;
+}
+
+TEST_P(LogitsGolden, SeededBugsAreSeen) {
+  for (const auto& [what, mutate] : spec_mutations()) {
+    engine::ModelDescription mutated = description();
+    mutate(mutated.spec);
+    EXPECT_GT(nmse(run_golden(std::move(mutated), golden_).logits, golden_.logits), kMutationNmse)
+        << what;
+  }
+  const engine::Architecture& original = *description().architecture;
+  const NoMask no_mask(original);
+  const NoQueryKeyNorm no_qk_norm(original);
+  const NoFeedForwardNorm no_ffn_norm(original);
+  const std::map<std::string, const engine::Architecture*> mutants = {
+      {"no mask", &no_mask}, {"no QK norm", &no_qk_norm}, {"no FFN norm", &no_ffn_norm}};
+  for (const auto& [what, mutant] : mutants) {
+    engine::ModelDescription mutated = description();
+    mutated.architecture = mutant;
+    EXPECT_GT(nmse(run_golden(std::move(mutated), golden_).logits, golden_.logits), kMutationNmse)
+        << what;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Architectures, LogitsGolden, testing::Values("qwen3moe"),
+                         [](const auto& architecture) { return architecture.param; });
+
+}  // namespace
+}  // namespace hotset::test

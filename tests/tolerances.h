@@ -1,0 +1,32 @@
+// Every tolerance of the test suite, each with its reason. A seeded bug must exceed it: the
+// mutation tests (golden_test.cc) show that.
+#ifndef TESTS_TOLERANCES_H_
+#define TESTS_TOLERANCES_H_
+
+namespace hotset::test {
+
+// Normalised mean squared error of logits against the goldens on the CPU: the same kernels in
+// another order of operations, where float32 rounding alone gives 1e-14 to 1e-9.
+inline constexpr double kCpuLogitsNmse = 1e-7;
+
+// What a seeded bug must at least move the logits by. Five orders above the tolerance; the
+// mildest one (another RoPE base) is ten times larger.
+inline constexpr double kMutationNmse = 1e-3;
+
+// The same model computed in other ubatches, or with flash attention, F16 keys and values in both:
+// kernels choose other paths by the number of rows, and accumulate in another order.
+inline constexpr double kOtherPathNmse = 1e-4;
+
+// Keys and values rounded to 8 bits: a relative step of 1/256 per value.
+inline constexpr double kQuantizedCacheNmse = 1e-2;
+
+// Repacked weights: activations are rounded to 8 bits in other blocks.
+inline constexpr double kRepackedNmse = 1e-2;
+
+// Perplexity of the demo model, whose repacked layouts and thus rounding depend on the CPU:
+// relative.
+inline constexpr double kPerplexityRelative = 0.02;
+
+}  // namespace hotset::test
+
+#endif  // TESTS_TOLERANCES_H_
