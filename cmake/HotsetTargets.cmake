@@ -25,6 +25,9 @@ set(HOTSET_TEST_ENV "HOTSET_ASSETS_DIR=${PROJECT_SOURCE_DIR}/assets"
     "UBSAN_OPTIONS=print_stacktrace=1"
     "TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/cmake/tsan.supp:halt_on_error=1")
 
+# The programs that run under tsan: what `scripts/test tsan` builds.
+add_custom_target(concurrent_tests)
+
 # hotset_library(NAME SOURCES ... DEPS ...): one library per folder, hotset::NAME.
 function(hotset_library name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPS;PRIVATE_DEPS" ${ARGN})
@@ -45,6 +48,9 @@ function(hotset_test name)
   endif()
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE hotset_options ${ARG_DEPS} GTest::gmock GTest::gtest_main)
+  if("concurrent" IN_LIST ARG_LABELS)
+    add_dependencies(concurrent_tests ${name})
+  endif()
   gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
                        PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}"
                        ENVIRONMENT "${HOTSET_TEST_ENV}")
