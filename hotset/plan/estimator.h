@@ -20,7 +20,7 @@ struct LineSample {
 
 struct LineEstimatorOptions {
   double half_life = 64;  // observations after which one counts half; above 0
-  LinearCost prior;       // the line before anything was seen; both numbers 0 or more
+  LinearCost prior = {};  // the line before anything was seen; both numbers 0 or more
 };
 
 // Thread-compatible.

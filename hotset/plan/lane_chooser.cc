@@ -64,64 +64,74 @@ Status check_lookup(const LookupWork& work, std::span<const Miss> misses, size_t
   return {};
 }
 
+// Sets device_us, value_us and what the device waits for, from no upload on.
+void fill_device_side(const LaneCosts& costs, const LookupWork& work, std::span<const Miss> misses,
+                      std::span<const uint32_t> order, std::span<SplitCost> candidates) {
+  const auto expert_bytes = static_cast<double>(work.expert_bytes.count);
+  const double resident_us = work.shared_us + work.hit_us;
+  candidates[0] = {.device_us = resident_us};
+  double pairs_us = costs.pairs.turn_us;
+  double value_us = 0;
+  for (size_t u = 1; u < candidates.size(); ++u) {
+    const Miss& miss = misses[order[u - 1]];
+    pairs_us += costs.pairs.expert_us.at(miss.n_tokens);
+    value_us += miss.value_us;
+    const LinearCost& upload =
+        u == misses.size() ? costs.upload_solo_us : costs.upload_concurrent_us;
+    const double link_us = upload.at(static_cast<double>(u) * expert_bytes);
+    candidates[u] = {
+        .device_us = std::max(resident_us, link_us) + pairs_us,
+        .value_us = value_us,
+        .binding = link_us > resident_us ? BindingLane::kLink : BindingLane::kHits,
+    };
+  }
+}
+
+// Sets cpu_us, from no expert on the CPU on.
+void fill_cpu_side(const LaneCosts& costs, std::span<const Miss> misses,
+                   std::span<const uint32_t> order, std::span<SplitCost> candidates) {
+  const size_t n = misses.size();
+  if (n == 0) return;
+  double experts_us = 0;
+  for (size_t u = n - 1; u > 0; --u) {
+    experts_us += costs.cpu_concurrent.expert_us.at(misses[order[u]].n_tokens);
+    if (u < candidates.size()) {
+      candidates[u].cpu_us = costs.cpu_concurrent.turn_us + experts_us + costs.rows_us;
+    }
+  }
+  double all_us = 0;
+  for (const Miss& miss : misses) all_us += costs.cpu_solo.expert_us.at(miss.n_tokens);
+  candidates[0].cpu_us = costs.cpu_solo.turn_us + all_us + costs.rows_us;
+}
+
 }  // namespace
+
+void LaneChooser::order_misses(const LinearCost& cpu_expert_us, std::span<const Miss> misses) {
+  for (size_t i = 0; i < misses.size(); ++i) {
+    order_[i] = static_cast<uint32_t>(i);
+    rank_[i] = cpu_expert_us.at(misses[i].n_tokens) + misses[i].value_us;
+  }
+  std::ranges::sort(std::span(order_).first(misses.size()), [&](uint32_t a, uint32_t b) {
+    if (rank_[a] != rank_[b]) return rank_[a] > rank_[b];
+    if (misses[a].expert != misses[b].expert) return misses[a].expert < misses[b].expert;
+    return a < b;
+  });
+}
 
 Result<LaneChoice> LaneChooser::choose(const LaneCosts& costs, const LookupWork& work,
                                        std::span<const Miss> misses) {
   HOTSET_RETURN_IF_ERROR(check_lookup(work, misses, order_.size()));
   if (!is_valid(costs)) return std::unexpected(validate(costs).error());
 
-  const size_t n = misses.size();
-  for (size_t i = 0; i < n; ++i) {
-    order_[i] = static_cast<uint32_t>(i);
-    rank_[i] = costs.cpu_concurrent.expert_us.at(misses[i].n_tokens) + misses[i].value_us;
-  }
-  const std::span order = std::span(order_).first(n);
-  std::ranges::sort(order, [&](uint32_t a, uint32_t b) {
-    if (rank_[a] != rank_[b]) return rank_[a] > rank_[b];
-    if (misses[a].expert != misses[b].expert) return misses[a].expert < misses[b].expert;
-    return a < b;
-  });
-
-  const size_t max_uploads = std::min(n, work.max_uploads);
-  const std::span candidates = std::span(candidates_).first(max_uploads + 1);
-  const auto expert_bytes = static_cast<double>(work.expert_bytes.count);
-  const double resident_us = work.shared_us + work.hit_us;
-
-  // The device's side, and the value, from no upload on.
-  double pairs_us = 0;
-  double value_us = 0;
-  for (size_t u = 0; u <= max_uploads; ++u) {
-    if (u > 0) {
-      const Miss& miss = misses[order[u - 1]];
-      pairs_us += costs.pairs.expert_us.at(miss.n_tokens);
-      value_us += miss.value_us;
-    }
-    const LinearCost& upload = u == n ? costs.upload_solo_us : costs.upload_concurrent_us;
-    const double link_us = u > 0 ? upload.at(static_cast<double>(u) * expert_bytes) : 0;
-    const double turn_us = u > 0 ? costs.pairs.turn_us : 0;
-    candidates[u] = {
-        .device_us = std::max(resident_us, link_us) + turn_us + pairs_us,
-        .value_us = value_us,
-        .binding = link_us > resident_us ? BindingLane::kLink : BindingLane::kHits,
-    };
-  }
-  // The CPU's side, from no expert on the CPU on.
-  double experts_us = 0;
-  for (size_t u = n; u > 0; --u) {
-    if (u <= max_uploads) {
-      candidates[u].cpu_us = u < n ? costs.cpu_concurrent.turn_us + experts_us + costs.rows_us : 0;
-    }
-    experts_us += costs.cpu_concurrent.expert_us.at(misses[order[u - 1]].n_tokens);
-  }
-  if (n > 0) {
-    double all_us = 0;
-    for (const Miss& miss : misses) all_us += costs.cpu_solo.expert_us.at(miss.n_tokens);
-    candidates[0].cpu_us = costs.cpu_solo.turn_us + all_us + costs.rows_us;
-  }
+  order_misses(costs.cpu_concurrent.expert_us, misses);
+  const std::span order = std::span(order_).first(misses.size());
+  const std::span candidates =
+      std::span(candidates_).first(std::min(misses.size(), work.max_uploads) + 1);
+  fill_device_side(costs, work, misses, order, candidates);
+  fill_cpu_side(costs, misses, order, candidates);
 
   size_t best = 0;
-  for (size_t u = 0; u <= max_uploads; ++u) {
+  for (size_t u = 0; u < candidates.size(); ++u) {
     SplitCost& split = candidates[u];
     if (split.cpu_us > split.device_us) split.binding = BindingLane::kCpu;
     split.cost_us = split.done_us() - split.value_us;

@@ -31,7 +31,7 @@ struct Miss {
 
 // What the lookup does besides its misses.
 struct LookupWork {
-  Bytes expert_bytes;             // of one expert, above 0
+  Bytes expert_bytes = {};        // of one expert, above 0
   double shared_us = 0;           // t_shared: device work that does not depend on the ids
   double hit_us = 0;              // t_hit: device work on resident experts
   size_t max_uploads = SIZE_MAX;  // slots that may be filled; more misses than this go to the CPU
@@ -64,9 +64,9 @@ struct LaneChoice {
   size_t n_uploads = 0;
   // Indices of the misses, best to upload first: order[0 .. n_uploads) are uploaded, the rest go
   // to the CPU.
-  std::span<const uint32_t> order;
+  std::span<const uint32_t> order = {};
   // J of u = 0 .. min(n, max_uploads).
-  std::span<const SplitCost> candidates;
+  std::span<const SplitCost> candidates = {};
 
   std::span<const uint32_t> uploads() const { return order.first(n_uploads); }
   std::span<const uint32_t> cpu() const { return order.subspan(n_uploads); }
@@ -94,6 +94,8 @@ class LaneChooser {
                             std::span<const Miss> misses);
 
  private:
+  void order_misses(const LinearCost& cpu_expert_us, std::span<const Miss> misses);
+
   std::vector<uint32_t> order_;        // [max_misses]
   std::vector<double> rank_;           // [max_misses], c + V by index of the miss
   std::vector<SplitCost> candidates_;  // [max_misses + 1]

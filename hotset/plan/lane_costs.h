@@ -30,7 +30,7 @@ struct LinearCost {
 // a token's arithmetic is `expert_us.per_unit`.
 struct ExpertCost {
   double turn_us = 0;
-  LinearCost expert_us;  // of the tokens that selected the expert
+  LinearCost expert_us = {};  // of the tokens that selected the expert
 
   constexpr bool operator==(const ExpertCost&) const = default;
 };
@@ -38,12 +38,14 @@ struct ExpertCost {
 // Every cost of design.md section 5. "Solo": the other lane has nothing to do in this lookup;
 // "concurrent": both read host memory at the same time.
 struct LaneCosts {
-  LinearCost upload_solo_us;        // of bytes: t_launch + bytes / l(n)
-  LinearCost upload_concurrent_us;  // of bytes: t_launch + bytes / l(u), 0 < u < n
-  ExpertCost cpu_solo;              // t_turn and c(tokens), nothing uploaded
-  ExpertCost cpu_concurrent;        // t_turn and c(tokens), 0 < u < n
-  double rows_us = 0;               // t_rows: result rows of the CPU lane back to the device
-  ExpertCost pairs;                 // t_pairs: uploaded pairs on the device
+  LinearCost upload_solo_us = {};        // of bytes: t_launch + bytes / l(n)
+  LinearCost upload_concurrent_us = {};  // of bytes: t_launch + bytes / l(u), 0 < u < n
+  ExpertCost cpu_solo = {};              // t_turn and c(tokens), nothing uploaded
+  ExpertCost cpu_concurrent = {};        // t_turn and c(tokens), 0 < u < n
+  double rows_us = 0;                    // t_rows: result rows of the CPU lane back to the device
+  ExpertCost pairs = {};                 // t_pairs: uploaded pairs on the device
+
+  constexpr bool operator==(const LaneCosts&) const = default;
 };
 
 // Every cost `is_cost`.

@@ -1,7 +1,6 @@
 #include "hotset/plan/lane_model.h"
 
 #include <algorithm>
-#include <utility>
 
 namespace hotset::plan {
 namespace {
@@ -25,9 +24,10 @@ LinearCost work_line(const ExpertCost& cost) {
   return {.fixed = cost.turn_us, .per_unit = cost.expert_us.at(1)};
 }
 
-// GB/s of a line whose unit is this many bytes; 0 if it takes no time.
+// GB/s of a line whose unit is this many bytes; 0 if it takes no time, or none worth a name.
 double gb_per_s(const LinearCost& line, double unit_bytes) {
-  return line.per_unit > 0 ? unit_bytes / line.per_unit / 1000 : 0;
+  const double rate = line.per_unit > 0 ? unit_bytes / line.per_unit / 1000 : 0;
+  return rate <= kMaxCost ? rate : 0;
 }
 
 }  // namespace
@@ -35,10 +35,10 @@ double gb_per_s(const LinearCost& line, double unit_bytes) {
 LaneModel::LaneModel(const LaneModelOptions& options, SharedLane upload, SharedLane cpu,
                      LineEstimator hits, LineEstimator pairs)
     : options_(options),
-      upload_(std::move(upload)),
-      cpu_(std::move(cpu)),
-      hits_(std::move(hits)),
-      pairs_(std::move(pairs)),
+      upload_(upload),
+      cpu_(cpu),
+      hits_(hits),
+      pairs_(pairs),
       shared_(options.half_life, 0, 0),
       rows_(options.half_life, options.prior.rows_us, 0) {
   update_costs();
@@ -49,10 +49,14 @@ Result<LaneModel> LaneModel::create(const LaneModelOptions& options) {
     return make_error(ErrorCode::kInvalidArgument, "expert_bytes: found {}, expected 1 or more",
                       options.expert_bytes.count);
   }
-  if (!is_cost(options.memory_gb_per_s) || !is_cost(options.min_concurrent_weight)) {
+  if (const double rate = options.memory_gb_per_s; rate != 0 && !(rate >= 1e-9 && is_cost(rate))) {
     return make_error(ErrorCode::kInvalidArgument,
-                      "memory_gb_per_s, min_concurrent_weight: found {} and {}, expected 0 or more",
-                      options.memory_gb_per_s, options.min_concurrent_weight);
+                      "memory_gb_per_s: found {}, expected 0 (not known) or 1e-9 and more", rate);
+  }
+  if (!is_cost(options.min_concurrent_weight)) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "min_concurrent_weight: found {}, expected 0 or more",
+                      options.min_concurrent_weight);
   }
   for (const double further : {options.cpu_further_token, options.device_further_token}) {
     if (!(further >= 0 && further <= 1)) {
@@ -135,11 +139,15 @@ double LaneModel::kept_share() const {
 LaneModel::BothLines LaneModel::lines(const SharedLane& lane, double kept, double typical_x) const {
   const bool concurrent_is_measured =
       lane.concurrent.weight() > 0 && lane.concurrent.weight() >= options_.min_concurrent_weight;
+  // A lane beside one of absurd speed, as a broken clock reports it, must still have a cost.
+  const auto scaled = [](const LinearCost& line, double factor) {
+    return LinearCost{.fixed = line.fixed, .per_unit = std::min(kMaxCost, line.per_unit * factor)};
+  };
   BothLines both = {.solo = lane.solo.fit(), .concurrent = lane.concurrent.fit()};
   if (!concurrent_is_measured || lane.n_since_concurrent >= options_.half_life) {
-    both.concurrent = {.fixed = both.solo.fixed, .per_unit = both.solo.per_unit / kept};
+    both.concurrent = scaled(both.solo, 1 / kept);
   } else if (lane.n_since_solo >= options_.half_life) {
-    both.solo = {.fixed = both.concurrent.fixed, .per_unit = both.concurrent.per_unit * kept};
+    both.solo = scaled(both.concurrent, kept);
   } else if (both.concurrent.at(typical_x) < both.solo.at(typical_x)) {
     (lane.n_since_solo == 0 ? both.concurrent : both.solo) =
         lane.n_since_solo == 0 ? both.solo : both.concurrent;

@@ -18,14 +18,14 @@ namespace hotset::plan {
 enum class LaneUse { kSolo, kConcurrent };
 
 struct LaneModelOptions {
-  Bytes expert_bytes;          // of one expert of the group, above 0
+  Bytes expert_bytes = {};     // of one expert of the group, above 0
   double half_life = 64;       // lookups, above 0
   double memory_gb_per_s = 0;  // host memory, all readers together; 0: not known
   // Share of its first token that a further token of the same expert costs, 0 to 1; measured by
   // the calibration.
   double cpu_further_token = 0;
   double device_further_token = 0;
-  LaneCosts prior;  // before anything is measured
+  LaneCosts prior = {};  // before anything is measured
   // Concurrent rates are derived from the solo ones until this many observations (decayed).
   double min_concurrent_weight = 4;
 };

@@ -175,7 +175,7 @@ Result<Bytes> pair_buffer_bytes(int64_t n_ubatch, int64_t k, int64_t n_embd) {
                       "pair buffers: found n_ubatch {}, k {}, n_embd {}, expected 1 or more",
                       n_ubatch, k, n_embd);
   }
-  int64_t n_bytes = 2 * 4;  // x and Y, float32
+  int64_t n_bytes = 8;  // x and Y, float32
   for (const int64_t factor : {n_ubatch, k, n_embd}) {
     if (__builtin_mul_overflow(n_bytes, factor, &n_bytes) || n_bytes > kMaxPlanBytes.count) {
       return make_error(ErrorCode::kInvalidArgument,

@@ -27,51 +27,53 @@ inline constexpr Bytes kMaxPlanBytes{int64_t{1} << 58};
 
 // One device and what it must hold. All sizes 0 to kMaxPlanBytes.
 struct DeviceDemand {
-  std::string name;  // "Vulkan0"
-  Bytes total_memory;
-  Bytes free_memory;  // as the driver reports it; some report more than the total
-  Bytes dense_weights;
-  Bytes kv_cache;  // at full context
-  Bytes recurrent_state;
-  Bytes compute_buffers;
-  Bytes pairs_and_staging;
-  Bytes upload_ring;
-  Bytes all_experts;     // banks that would hold every routed expert of the device's layers
-  int64_t n_layers = 0;  // layers on the device, for advice; 0: not known
+  std::string name = {};  // "Vulkan0"
+  Bytes total_memory = {};
+  Bytes free_memory = {};  // as the driver reports it; some report more than the total
+  Bytes dense_weights = {};
+  Bytes kv_cache = {};  // at full context
+  Bytes recurrent_state = {};
+  Bytes compute_buffers = {};
+  Bytes pairs_and_staging = {};
+  Bytes upload_ring = {};
+  Bytes all_experts = {};  // banks that would hold every routed expert of the device's layers
+  int64_t n_layers = 0;    // layers on the device, for advice; 0: not known
 };
 
 struct MemoryRequest {
-  std::vector<DeviceDemand> devices;  // 1 or more
-  std::vector<double>
-      tensor_split;  // one per device, 0 or more, some above 0; empty: by free memory
-  std::optional<Bytes> asked_cache;  // --moe-cache-mib for all devices together; none: auto
-  std::optional<Bytes> headroom;     // --memory-headroom-mib of each device; none: default_headroom
-  int64_t n_ctx = 0;                 // for advice; 0: not known
-  int64_t n_ubatch = 0;              // for advice; 0: not known
+  std::vector<DeviceDemand> devices = {};  // 1 or more
+  // One number per device, 0 or more, some above 0; empty: by free memory.
+  std::vector<double> tensor_split = {};
+  // --moe-cache-mib, for all devices together; none: auto.
+  std::optional<Bytes> asked_cache = {};
+  // --memory-headroom-mib, of each device; none: default_headroom.
+  std::optional<Bytes> headroom = {};
+  int64_t n_ctx = 0;     // for advice; 0: not known
+  int64_t n_ubatch = 0;  // for advice; 0: not known
 };
 
 // A line of a device's plan, in the order of allocation.
 struct PlanItem {
-  std::string name;  // "dense weights"
-  Bytes bytes;
-  Bytes left;  // of the free memory after this item; below 0 where it does not fit
+  std::string name = {};  // "dense weights"
+  Bytes bytes = {};
+  Bytes left = {};  // of the free memory after this item; below 0 where it does not fit
 };
 
 struct DevicePlan {
-  std::string name;
-  Bytes total_memory;
-  Bytes free_memory;
-  std::vector<PlanItem> items;  // dense weights, KV and state, compute, pairs, ring, headroom
-  Bytes left_for_banks;         // after all items; 0 if they do not fit
-  Bytes asked;                  // this device's part of the asked cache; left_for_banks for auto
-  Bytes banks;                  // what the cache may use: at most all_experts; 0 if refused
-  Bytes all_experts;
-  Bytes missing;        // above 0: refused
-  std::string refusal;  // what is missing and what to change; empty if it fits
+  std::string name = {};
+  Bytes total_memory = {};
+  Bytes free_memory = {};
+  std::vector<PlanItem> items = {};  // dense weights, KV and state, compute, pairs, ring, headroom
+  Bytes left_for_banks = {};         // after all items; 0 if they do not fit
+  Bytes asked = {};  // this device's part of the asked cache; left_for_banks for auto
+  Bytes banks = {};  // what the cache may use: at most all_experts; 0 if refused
+  Bytes all_experts = {};
+  Bytes missing = {};        // above 0: refused
+  std::string refusal = {};  // what is missing and what to change; empty if it fits
 };
 
 struct MemoryPlan {
-  std::vector<DevicePlan> devices;
+  std::vector<DevicePlan> devices = {};
   bool is_auto = true;
 
   // Errors: kOutOfMemory with the refusals of all devices that need more than they have.

@@ -168,7 +168,7 @@ std::optional<UploadsChange> NeverSlower::close_window() {
                                 .n_windows = n_asking_};
   if (uploads_allowed_) {
     const bool resume_failed =
-        windows_since_resume_ && *windows_since_resume_ <= 2 * options_.windows_to_stop;
+        windows_since_resume_ && *windows_since_resume_ <= int64_t{2} * options_.windows_to_stop;
     windows_to_resume_ = resume_failed
                              ? std::min(2 * windows_to_resume_, options_.max_windows_to_resume)
                              : options_.windows_to_resume;

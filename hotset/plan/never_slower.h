@@ -17,8 +17,8 @@ namespace hotset::plan {
 
 struct BaselineTimes {
   double plain_us = 0;  // a token's experts on the CPU as they are in the file; above 0
-  std::optional<double> repacked_us;  // in the CPU's own layout, where it has one; above 0
-  double cache_us = 0;                // predicted with the cache; above 0
+  std::optional<double> repacked_us = {};  // in the CPU's own layout, where it has one; above 0
+  double cache_us = 0;                     // predicted with the cache; above 0
 };
 
 enum class Baseline { kPlain, kRepacked };

@@ -34,12 +34,13 @@ struct TimeModel {
 };
 
 struct TimeModelFit {
-  TimeModel model;
-  bool has_overlap = false;    // the overlap term was fitted; otherwise it is 0
-  std::string why_no_overlap;  // empty if has_overlap
+  TimeModel model = {};
+  bool has_overlap = false;         // the overlap term was fitted; otherwise it is 0
+  std::string why_no_overlap = {};  // empty if has_overlap
   bool is_physical = false;
-  std::string why_unphysical;  // every condition that fails, with its numbers; empty if physical
-  std::vector<double> relative_error;  // per run: (predicted - measured) / measured
+  // Every condition that fails, with its numbers; empty if physical.
+  std::string why_unphysical = {};
+  std::vector<double> relative_error = {};  // per run: (predicted - measured) / measured
   size_t worst_run = 0;
   double worst_error = 0;  // |relative_error| of worst_run
 
