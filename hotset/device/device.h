@@ -68,6 +68,23 @@ struct Event {
   int32_t index = -1;
 };
 
+// Device memory, or a claim on it. Move-only; given back with the object. May outlive its device.
+class DeviceBuffer {
+ public:
+  DeviceBuffer() = default;
+  // `claim` keeps the bytes in the device's account for as long as it lives; null where the driver
+  // itself counts.
+  DeviceBuffer(ggml_backend_buffer_ptr buffer, std::shared_ptr<const void> claim)
+      : claim_(std::move(claim)), buffer_(std::move(buffer)) {}
+
+  // Null for a claim, and where nothing was left to allocate.
+  ggml_backend_buffer_t get() const { return buffer_.get(); }
+
+ private:
+  std::shared_ptr<const void> claim_;
+  ggml_backend_buffer_ptr buffer_;
+};
+
 // Host memory that the device copies from and to. Move-only; freed with the object.
 class HostBuffer {
  public:
@@ -76,6 +93,7 @@ class HostBuffer {
       : buffer_(std::move(buffer)), pinned_(pinned) {}
 
   uint8_t* data() const {
+    if (!buffer_) return nullptr;
     return static_cast<uint8_t*>(ggml_backend_buffer_get_base(buffer_.get()));
   }
   size_t n_bytes() const { return buffer_ ? ggml_backend_buffer_get_size(buffer_.get()) : 0; }
@@ -111,24 +129,32 @@ class Device {
 
   // Device memory for all tensors of `context` without an address.
   // Errors: kOutOfMemory, naming `what`, the bytes needed and those free.
-  virtual Result<ggml_backend_buffer_ptr> allocate(ggml_context* context,
-                                                   std::string_view what) = 0;
+  virtual Result<DeviceBuffer> allocate(ggml_context* context, std::string_view what) = 0;
+  // Counts `n_bytes` that the caller allocates by other means (a compute buffer of buffer_type())
+  // against an emulated device's memory; nothing on a real one, which sees them by itself.
+  // Errors: kOutOfMemory, as allocate().
+  virtual Result<DeviceBuffer> claim(Bytes n_bytes, std::string_view what) = 0;
   // Pinned host memory; where that is not to be had, pageable memory whose pinned() is false.
   // Errors: kOutOfMemory.
   virtual Result<HostBuffer> allocate_pinned(Bytes n_bytes, std::string_view what) = 0;
   // Memory that could be allocated now.
   virtual Bytes free_memory() const = 0;
 
-  // Queues `graph`, which must stay as it is until it is done. `reads` is what it reads of weights
-  // and KV memory, for the modelled duration.
+  // Queues `graph`, which must stay as it is until it is done; its context must live until the
+  // next wait_idle() or the device's end (Vulkan looks back at the tensors of earlier graphs).
+  // `reads` is what it reads of weights and KV memory, for the modelled duration.
   virtual Status compute(ggml_cgraph* graph, Bytes reads, Label label) = 0;
-  // Queues a copy of `n_bytes`. Host memory must be a HostBuffer's, stay valid and, for an upload,
-  // unchanged until the copy is done. Requires: offset + n_bytes within the tensor.
+  // Queues a copy of `n_bytes`; 0 bytes do nothing and are not counted. Host memory must be a
+  // HostBuffer's, stay valid and, for an upload, unchanged until the copy is done. From and to
+  // other host memory, and where pinned() is false, the copy is synchronous: a wait.
+  // Errors: kInvalidArgument unless offset + n_bytes lies within the tensor, and the tensor in this
+  // device's memory; the device works on.
   virtual Status upload(QueueId queue, ggml_tensor* to, size_t offset, const void* from,
                         size_t n_bytes, Label label) = 0;
   virtual Status download(QueueId queue, const ggml_tensor* from, size_t offset, void* to,
                           size_t n_bytes, Label label) = 0;
 
+  // An event that was never recorded has happened.
   virtual Result<Event> new_event() = 0;
   // The event happens when everything queued so far is done. An event may be recorded again once
   // nothing waits for its earlier point.
