@@ -2,42 +2,45 @@
 
 #include <fmt/core.h>
 
-#include <utility>
 #include <vector>
 
 #include "hotset/cli/model_options.h"
 #include "hotset/engine/tokenizer_spec.h"
 #include "hotset/model/gguf_file.h"
 #include "hotset/text/tokenizer.h"
+#include "hotset/text/utf8.h"
 
 namespace hotset::cli {
 namespace {
 
-// Token bytes as one line of a terminal can show them.
+// Token bytes as one line of a terminal can show them. Most tokens of rare characters are parts of
+// one.
 std::string quoted(std::string_view bytes) {
-  std::string text;
-  for (const char c : bytes) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (c == '\n') {
-      text += "\\n";
-    } else if (c == '\\' || c == '\'') {
-      text += fmt::format("\\{}", c);
-    } else if (byte < 0x20 || byte == 0x7f) {
-      text += fmt::format("\\x{:02x}", byte);
+  std::string line;
+  while (!bytes.empty()) {
+    const text::Utf8Step step = text::next_utf8(bytes);
+    const std::string_view taken = bytes.substr(0, step.n_bytes);
+    bytes.remove_prefix(step.n_bytes);
+    if (taken == "\n") {
+      line += "\\n";
+    } else if (taken == "\\" || taken == "'") {
+      line += '\\';
+      line += taken;
+    } else if (step.kind == text::Utf8Kind::kValid && step.codepoint >= 0x20 &&
+               (step.codepoint < 0x7F || step.codepoint > 0x9F)) {
+      line += taken;
     } else {
-      text += c;
+      for (const char c : taken) line += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
     }
   }
-  return text;
+  return line;
 }
 
 }  // namespace
 
 Status tokenize(const TokenizeOptions& options) {
   HOTSET_TRY(const model::GgufFile file, model::GgufFile::open(options.model));
-  HOTSET_TRY(text::TokenizerSpec spec, engine::read_tokenizer_spec(file));
-  if (options.pre) spec.pre = *options.pre;
-  HOTSET_TRY(const text::Tokenizer tokenizer, text::Tokenizer::create(std::move(spec)));
+  HOTSET_TRY(const text::Tokenizer tokenizer, engine::load_tokenizer(file, options.pre));
   std::string text = options.text;
   if (text == "-") {
     HOTSET_TRY(text, read_text("-"));

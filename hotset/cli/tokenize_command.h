@@ -10,11 +10,11 @@
 namespace hotset::cli {
 
 struct TokenizeOptions {
-  std::string model;               // a GGUF file; it needs no tensors
-  std::optional<std::string> pre;  // another pre-tokenizer than the file names
-  bool parse_special = false;      // control tokens written in the text count as such
-  std::string text;                // "-" is standard input
-  bool json = false;               // an array of ids instead of a line per token
+  std::string model = {};               // a GGUF file; it needs no tensors
+  std::optional<std::string> pre = {};  // another pre-tokenizer than the file names
+  bool parse_special = false;           // control tokens written in the text count as such
+  std::string text = {};                // "-" is standard input
+  bool json = false;                    // an array of ids instead of a line per token
 };
 
 // Prints to stdout. No BOS is added. Errors: those of the file, the tokenizer and the text.

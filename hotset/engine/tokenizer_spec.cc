@@ -8,10 +8,15 @@
 #include <utility>
 #include <vector>
 
+#include "hotset/base/log.h"
+
 namespace hotset::engine {
 namespace {
 
 constexpr std::string_view kModelKey = "tokenizer.ggml.model";
+constexpr std::string_view kPreKey = "tokenizer.ggml.pre";
+constexpr std::string_view kBytePairModel = "gpt2";
+constexpr std::string_view kNoVocabulary = "no_vocab";  // how a file says that it has none
 
 Status read_id(const model::GgufFile& file, std::string_view key, std::optional<int32_t>& id) {
   // Files write "none" as -1, in 32 bits with or without sign.
@@ -46,14 +51,14 @@ Status read_types(const model::GgufFile& file, std::vector<int32_t>& types) {
 Result<text::TokenizerSpec> read_tokenizer_spec(const model::GgufFile& file) {
   text::TokenizerSpec spec;
   HOTSET_TRY(std::optional<std::string> model, file.find_string(kModelKey));
-  if (!model) {
+  if (!model || *model == kNoVocabulary) {
     return make_error(ErrorCode::kNotFound,
-                      "{}: key '{}': found none, expected a tokenizer; without one only token ids "
+                      "{}: key '{}': found {}, expected a tokenizer; without one only token ids "
                       "can be used",
-                      file.name(), kModelKey);
+                      file.name(), kModelKey, model ? "'no_vocab'" : "none");
   }
   spec.model = *std::move(model);
-  HOTSET_TRY(std::optional<std::string> pre, file.find_string("tokenizer.ggml.pre"));
+  HOTSET_TRY(std::optional<std::string> pre, file.find_string(kPreKey));
   spec.pre = std::move(pre).value_or("");
   HOTSET_TRY(auto tokens, file.find_strings("tokenizer.ggml.tokens"));
   spec.tokens = std::move(tokens).value_or(std::vector<std::string>());
@@ -74,6 +79,29 @@ Result<text::TokenizerSpec> read_tokenizer_spec(const model::GgufFile& file) {
   HOTSET_TRY(spec.add_eos, file.find_bool("tokenizer.ggml.add_eos_token"));
   HOTSET_TRY(spec.add_space_prefix, file.find_bool("tokenizer.ggml.add_space_prefix"));
   return spec;
+}
+
+Result<text::Tokenizer> load_tokenizer(const model::GgufFile& file,
+                                       const std::optional<std::string>& pre) {
+  HOTSET_TRY(text::TokenizerSpec spec, read_tokenizer_spec(file));
+  const bool has_pretokenizer = spec.model == kBytePairModel;
+  if (pre) {
+    if (!has_pretokenizer) {
+      return make_error(ErrorCode::kInvalidArgument,
+                        "{}: found the tokenizer '{}', which has no pre-tokenizer; expected none "
+                        "to be named, found '{}'",
+                        file.name(), spec.model, *pre);
+    }
+    spec.pre = *pre;
+  } else if (has_pretokenizer && spec.pre.empty()) {
+    log_warning(
+        "{}: key '{}': found none; text is cut in the 'default' way, which may not be what the "
+        "model was trained with",
+        file.name(), kPreKey);
+  }
+  Result<text::Tokenizer> tokenizer = text::Tokenizer::create(std::move(spec));
+  if (!tokenizer) return add_context(std::move(tokenizer).error(), file.name());
+  return tokenizer;
 }
 
 }  // namespace hotset::engine

@@ -320,8 +320,9 @@ std::vector<std::string_view> known_pretokenizers() {
 Result<Pretokenizer> Pretokenizer::create(std::string_view name) {
   const auto* row = std::ranges::find(kRows, name, &Row::name);
   if (row == std::ranges::end(kRows)) {
-    return make_error(ErrorCode::kUnsupported, "pre-tokenizer: found '{}', expected one of {}",
-                      name, fmt::join(known_pretokenizers(), ", "));
+    return make_error(ErrorCode::kUnsupported,
+                      "pre-tokenizer (tokenizer.ggml.pre): found '{}', expected one of {}", name,
+                      fmt::join(known_pretokenizers(), ", "));
   }
   Pretokenizer made;
   made.traits_ = row->traits;

@@ -68,7 +68,7 @@ INSTANTIATE_TEST_SUITE_P(
                     BadSpec{"UnknownPretokenizer",
                             [](TokenizerSpec& s) { s.pre = "x"; },
                             ErrorCode::kUnsupported,
-                            {"'x'", "qwen2"}},
+                            {"tokenizer.ggml.pre", "'x'", "qwen2"}},
                     BadSpec{"NoTokens",
                             [](TokenizerSpec& s) { s = {.model = "gpt2"}; },
                             ErrorCode::kCorrupt,
