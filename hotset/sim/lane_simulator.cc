@@ -1,0 +1,165 @@
+#include "hotset/sim/lane_simulator.h"
+
+#include <algorithm>
+#include <map>
+
+namespace hotset::sim {
+namespace {
+
+// An expert that the CPU serves may enter by a fill a little later, so an upload is worth only what
+// it saves until then, and not over its whole stay: with the whole stay the link of a large cache
+// carries every miss, at up to 1.5 times the time. On the traces of docs/replay.md the modelled
+// time is flat between 2 and 16 tokens.
+constexpr double kFillHorizonTokens = 8;
+
+}  // namespace
+
+Result<LaneSimulator> LaneSimulator::create(const plan::LaneRates& rates,
+                                            const ExpertCache& cache) {
+  size_t max_misses = 0;
+  for (int32_t g = 0; g < cache.n_groups(); ++g) {
+    max_misses = std::max(max_misses, static_cast<size_t>(cache.spec(g).n_expert));
+  }
+  LaneSimulator simulator(max_misses);
+  simulator.misses_.reserve(max_misses);
+  std::map<uint32_t, size_t> link_of_device;
+  for (int32_t g = 0; g < cache.n_groups(); ++g) {
+    const GroupSpec& spec = cache.spec(g);
+    const Bytes expert_bytes = spec.bytes_per_expert();
+    HOTSET_TRY(const plan::LaneCosts costs, plan::costs_from_rates(rates, expert_bytes));
+    // Before anything is seen, a miss is taken to cost what the cheaper lane takes for it alone.
+    const double one_upload_us =
+        costs.upload_solo_us.at(static_cast<double>(expert_bytes.count)) + costs.pairs.turn_us;
+    const double one_cpu_us =
+        costs.cpu_solo.turn_us + costs.cpu_solo.expert_us.at(1) + costs.rows_us;
+    HOTSET_TRY(plan::UploadValue value,
+               plan::UploadValue::create({.saving_us = std::min(one_upload_us, one_cpu_us),
+                                          .residency_tokens = kFillHorizonTokens}));
+    const auto [link, is_new] = link_of_device.try_emplace(spec.device, link_of_device.size());
+    if (is_new) simulator.links_.emplace_back();
+    simulator.groups_.push_back({costs, value, expert_bytes, link->second});
+  }
+  return simulator;
+}
+
+double LaneSimulator::hit_us(const GroupState& state, const Lookup& lookup) const {
+  if (lookup.hits.empty()) return 0;
+  double us = state.costs.pairs.turn_us;
+  for (const Hit& hit : lookup.hits) us += state.costs.pairs.expert_us.at(hit.n_pairs);
+  return us;
+}
+
+double LaneSimulator::copy_us(const GroupState& state, size_t n_experts) const {
+  if (n_experts == 0) return 0;
+  return state.costs.upload_solo_us.at(static_cast<double>(n_experts) *
+                                       static_cast<double>(state.expert_bytes.count));
+}
+
+Result<plan::LaneChoice> LaneSimulator::choose(const Lookup& lookup, size_t max_uploads) {
+  const GroupState& state = groups_[static_cast<size_t>(lookup.group)];
+  return chooser_.choose(state.costs,
+                         {.expert_bytes = state.expert_bytes,
+                          .hit_us = hit_us(state, lookup),
+                          .max_uploads = max_uploads},
+                         misses_);
+}
+
+Result<plan::LaneChoice> LaneSimulator::cost_splits(const Lookup& lookup) {
+  misses_.clear();
+  for (const Miss& miss : lookup.misses) {
+    misses_.push_back({.expert = miss.expert, .n_tokens = miss.n_pairs});
+  }
+  return choose(lookup, misses_.size());
+}
+
+Result<std::span<const int32_t>> LaneSimulator::choose_cpu_experts(const Lookup& lookup) {
+  const GroupState& state = groups_[static_cast<size_t>(lookup.group)];
+  const size_t n = lookup.misses.size();
+  misses_.clear();
+  // Misses come with the lowest score first, places in the order of their use: the best miss would
+  // get the first place.
+  for (size_t i = 0; i < n; ++i) {
+    const Miss& miss = lookup.misses[i];
+    const size_t place = n - 1 - i;
+    const double value_us = place < lookup.places.size()
+                                ? state.value.value_us(miss.score, lookup.places[place].score)
+                                : 0;
+    misses_.push_back({.expert = miss.expert, .n_tokens = miss.n_pairs, .value_us = value_us});
+  }
+  HOTSET_TRY(const plan::LaneChoice choice, choose(lookup, lookup.places.size()));
+  size_t n_cpu = 0;
+  for (const uint32_t i : choice.cpu()) cpu_experts_[n_cpu++] = misses_[i].expert;
+  return std::span(cpu_experts_).first(n_cpu);
+}
+
+Result<int32_t> LaneSimulator::max_fills(const Lookup& lookup, size_t n_uploads) {
+  const GroupState& state = groups_[static_cast<size_t>(lookup.group)];
+  HOTSET_TRY(const plan::LaneChoice choice, cost_splits(lookup));
+  const double layer_us = choice.candidates[n_uploads].done_us();
+  plan::FillState fill{.p = 1,  // whether the score beats the victim's is the cache's question
+                       .link_is_idle = copy_us(state, n_uploads) < layer_us,
+                       .outstanding_us = links_[state.link].outstanding_us,
+                       .copy_us = copy_us(state, 1),
+                       .layer_us = layer_us};
+  const size_t n_cpu = lookup.misses.size() - n_uploads;
+  size_t n_fills = 0;
+  while (n_fills < n_cpu && plan::admits_fill(fill)) {
+    ++n_fills;
+    fill.outstanding_us += fill.copy_us;
+  }
+  return static_cast<int32_t>(n_fills);
+}
+
+Result<double> LaneSimulator::commit(const Lookup& lookup, const LookupPlan& plan,
+                                     size_t n_uploads) {
+  GroupState& state = groups_[static_cast<size_t>(lookup.group)];
+  HOTSET_TRY(const plan::LaneChoice choice, cost_splits(lookup));
+  const double done_us = choice.candidates[n_uploads].done_us();
+  if (!misses_.empty()) {
+    // What the misses cost by the cheapest split, not by the one that was taken: with that one, a
+    // value that is too high would make uploads, and slow uploads make it higher.
+    double all_hits_us = lookup.hits.empty() ? state.costs.pairs.turn_us : hit_us(state, lookup);
+    for (const plan::Miss& miss : misses_) {
+      all_hits_us += state.costs.pairs.expert_us.at(miss.n_tokens);
+    }
+    HOTSET_RETURN_IF_ERROR(state.value.observe_saving((choice.cost().done_us() - all_hits_us) /
+                                                      static_cast<double>(misses_.size())));
+  }
+  for (const Eviction& eviction : plan.evictions) {
+    HOTSET_RETURN_IF_ERROR(state.value.observe_residency(
+        std::min(kFillHorizonTokens, static_cast<double>(eviction.residency_tokens))));
+  }
+  Link& link = links_[state.link];
+  pass_time(link, std::max(0.0, done_us - copy_us(state, n_uploads)));
+  for (const Fill& fill : plan.fills) {
+    const double us = copy_us(state, 1);
+    link.fills.push_back({fill.group, fill.slot, us});
+    link.outstanding_us += us;
+  }
+  return done_us;
+}
+
+void LaneSimulator::pass_time(Link& link, double free_us) {
+  while (!link.fills.empty() && free_us > 0) {
+    PendingFill& fill = link.fills.front();
+    const double used_us = std::min(free_us, fill.remaining_us);
+    free_us -= used_us;
+    fill.remaining_us -= used_us;
+    link.outstanding_us -= used_us;
+    if (fill.remaining_us > 0) break;
+    arrived_.push_back(fill);
+    link.fills.pop_front();
+  }
+  // What subtraction leaves of rounding must not keep the link from being idle.
+  if (link.fills.empty()) link.outstanding_us = 0;
+}
+
+Status LaneSimulator::complete_fills(ExpertCache& cache) {
+  for (const PendingFill& fill : arrived_) {
+    HOTSET_TRY([[maybe_unused]] const bool entered, cache.complete_fill(fill.group, fill.slot));
+  }
+  arrived_.clear();
+  return {};
+}
+
+}  // namespace hotset::sim

@@ -1,0 +1,84 @@
+// The lanes of a lookup without a machine, from given rates in the place of measured ones: decides
+// share `auto` with the chooser and the value estimator that the engine uses, tells how long a
+// lookup takes by the same cost model, and lets fills arrive when the modelled link had the time.
+// Owns its estimators and queues.
+// Thread-compatible.
+#ifndef HOTSET_SIM_LANE_SIMULATOR_H_
+#define HOTSET_SIM_LANE_SIMULATOR_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <span>
+#include <vector>
+
+#include "hotset/base/error.h"
+#include "hotset/cache/expert_cache.h"
+#include "hotset/plan/lane_chooser.h"
+#include "hotset/plan/lane_costs.h"
+#include "hotset/plan/upload_value.h"
+
+namespace hotset::sim {
+
+class LaneSimulator {
+ public:
+  // `cache`: for its groups; read here only.
+  // Errors: kInvalidArgument, a rate is out of range; names it.
+  static Result<LaneSimulator> create(const plan::LaneRates& rates, const ExpertCache& cache);
+
+  // The experts that the chooser leaves to the CPU lane. The answer holds until the next call of
+  // any function. Requires: lookup.cached.
+  Result<std::span<const int32_t>> choose_cpu_experts(const Lookup& lookup);
+
+  // How many fills the modelled link has room for if `n_uploads` of the misses cross it.
+  // Requires: n_uploads <= lookup.misses.size().
+  Result<int32_t> max_fills(const Lookup& lookup, size_t n_uploads);
+
+  // The lookup was committed as `plan`, `n_uploads` of its misses crossing the link. Learns from
+  // the evictions, lets the modelled time pass, and queues the fills behind those on their way.
+  // Returns that time, in microseconds, from ids to result rows. Requires: n_uploads <=
+  // lookup.misses.size().
+  Result<double> commit(const Lookup& lookup, const LookupPlan& plan, size_t n_uploads);
+
+  // Completes in `cache` the fills that have arrived. Call between two lookups.
+  Status complete_fills(ExpertCache& cache);
+
+ private:
+  struct GroupState {
+    plan::LaneCosts costs;
+    plan::UploadValue value;
+    Bytes expert_bytes;
+    size_t link = 0;  // index in links_
+  };
+  struct PendingFill {
+    int32_t group = 0;
+    int32_t slot = 0;
+    double remaining_us = 0;
+  };
+  // The copies of one device that wait behind its demand uploads.
+  struct Link {
+    std::deque<PendingFill> fills;
+    double outstanding_us = 0;
+  };
+
+  LaneSimulator(size_t max_misses) : chooser_(max_misses), cpu_experts_(max_misses) {}
+
+  double hit_us(const GroupState& state, const Lookup& lookup) const;
+  double copy_us(const GroupState& state, size_t n_experts) const;
+  // The costs of all splits of the misses, as if uploads were worth nothing later.
+  Result<plan::LaneChoice> cost_splits(const Lookup& lookup);
+  // The chooser's answer for misses_.
+  Result<plan::LaneChoice> choose(const Lookup& lookup, size_t max_uploads);
+  void pass_time(Link& link, double free_us);
+
+  std::vector<GroupState> groups_;
+  std::vector<Link> links_;
+  std::vector<PendingFill> arrived_;
+  plan::LaneChooser chooser_;
+  std::vector<plan::Miss> misses_;
+  std::vector<int32_t> cpu_experts_;
+};
+
+}  // namespace hotset::sim
+
+#endif  // HOTSET_SIM_LANE_SIMULATOR_H_

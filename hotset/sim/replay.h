@@ -1,0 +1,87 @@
+// Replays a trace through the cache that the engine uses, and counts.
+#ifndef HOTSET_SIM_REPLAY_H_
+#define HOTSET_SIM_REPLAY_H_
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "hotset/base/error.h"
+#include "hotset/base/units.h"
+#include "hotset/plan/lane_costs.h"
+#include "hotset/trace/reader.h"
+
+namespace hotset::sim {
+
+// Opens the trace at its start. Called once per pass: offline bounds need two.
+using TraceOpener = std::function<Result<TraceReader>()>;
+
+// Which part of the misses the CPU lane takes.
+struct CpuShare {
+  bool is_auto = false;  // the lane chooser decides for each lookup, from ReplayOptions::rates
+  double fixed = 0;      // 0 to 1, unless is_auto
+
+  bool operator==(const CpuShare&) const = default;
+};
+
+// A desktop: PCIe 4 x8, two channels of DDR5, a GPU with 200 GB/s. The same numbers as those of the
+// emulated device.
+inline constexpr plan::LaneRates kTypicalRates = {
+    .link_gb_per_s = 12, .cpu_gb_per_s = 20, .device_gb_per_s = 200, .launch_us = 15};
+
+struct ReplayOptions {
+  std::string policy = {};          // a name of the policy registry
+  std::vector<int64_t> slots = {};  // of each group of the trace, 0 for one that is not cached
+  CpuShare share = {};
+  int64_t skip_tokens = 100;  // of each layer, replayed but not counted; 0 or more
+  // Lookups of more tokens are prefills: they evict nothing, and stream what is not resident.
+  int32_t max_decode_tokens = 32;
+  // Honour the limits of the reference implementation (reference_rules.h) instead: no prefills, no
+  // fills. Not with share auto.
+  bool compat_zero_slots = false;
+  // For the policy `static`: uses of each expert of each group, [n_groups][n_experts].
+  std::span<const std::vector<uint64_t>> profile = {};
+  // The machine: what share auto decides by, how many fills the link has room for, and the time.
+  plan::LaneRates rates = kTypicalRates;
+  const std::atomic<bool>* cancelled = nullptr;  // set by another thread or a signal to stop
+  // Told how many bytes of the trace were read since the last call. Called now and then.
+  std::function<void(uint64_t n_bytes)> progress = {};
+};
+
+// Counts of the lookups after the skipped tokens. Experts are distinct experts of a lookup.
+struct ReplayResult {
+  std::vector<int64_t> slots;  // of each group; all experts for `unbounded`
+  int64_t lookups = 0;
+  int64_t tokens = 0;  // of the layer that had the most
+  int64_t hits = 0;
+  int64_t uploads = 0;  // of misses, into a slot or, in prefills, through staging
+  int64_t cpu = 0;      // misses computed by the CPU lane
+  int64_t evictions = 0;
+  int64_t fills = 0;  // experts copied in the background
+  // Lookups that the cache had no part in: of groups without slots (their experts count as `cpu`);
+  // with compat_zero_slots all that the reference leaves out, which count nowhere else.
+  int64_t bypassed_lookups = 0;
+  Bytes upload_bytes;  // uploads and fills
+  Bytes cpu_bytes;
+  double modelled_us = 0;  // time of the experts, one lookup after the other
+
+  int64_t selected() const { return hits + uploads + cpu; }
+  double hit_rate() const;  // hits / selected, 0 of nothing
+  double upload_gib_per_token() const;
+  double cpu_gib_per_token() const;
+  double modelled_ms_per_token() const;
+};
+
+// Replays the whole trace. Memory: the cache's tables; for a policy that needs the future also 4
+// bytes for each distinct expert of each lookup, up to twice that while it is built.
+// Errors: those of the reader, the cache and the policy; kInvalidArgument: an option out of range,
+// slots or profile of another number of groups, nothing left to count; kCancelled.
+// Thread-safe: each call works for itself; `open` and `progress` must be safe to call.
+Result<ReplayResult> replay(const TraceOpener& open, const ReplayOptions& options);
+
+}  // namespace hotset::sim
+
+#endif  // HOTSET_SIM_REPLAY_H_

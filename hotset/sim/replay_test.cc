@@ -1,0 +1,263 @@
+#include "hotset/sim/replay.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "hotset/policy/registry.h"
+#include "hotset/sim/sim_testing.h"
+#include "hotset/sim/trace_cache.h"
+
+namespace hotset::sim {
+namespace {
+
+using ::testing::HasSubstr;
+
+// One layer, one expert per token: the ids of the tokens.
+MemoryTrace tokens(std::vector<int32_t> experts, uint32_t n_expert = 8) {
+  std::vector<OwnedLookup> lookups;
+  for (const int32_t expert : experts) lookups.push_back({0, 1, {expert}});
+  return MemoryTrace(small_header(1, n_expert, 1), lookups);
+}
+
+SynthOptions small_synth(uint64_t seed) {
+  return {.n_layer = 4,
+          .n_expert = 24,
+          .experts_per_token = 4,
+          .n_tokens = 600,
+          .topic_tokens = 100,
+          .tensor_expert_bytes = {{1 << 20}},
+          .seed = seed};
+}
+
+ReplayResult run(const MemoryTrace& trace, const ReplayOptions& options) {
+  auto result = replay(trace.opener(), options);
+  EXPECT_TRUE(result) << result.error().message;
+  return result ? *std::move(result) : ReplayResult{};
+}
+
+std::string error_of(const MemoryTrace& trace, const ReplayOptions& options) {
+  const auto result = replay(trace.opener(), options);
+  return result ? "no error" : result.error().message;
+}
+
+TEST(Replay, CountsWhatTheCacheDoes) {
+  const ReplayResult result =
+      run(tokens({0, 1, 0, 2, 1, 0}), {.policy = "lru", .slots = {2}, .skip_tokens = 0});
+  // 0 and 1 enter, 0 hits, 2 takes 1's slot, 1 takes 0's, 0 takes 2's.
+  EXPECT_EQ(result.slots, std::vector<int64_t>{2});
+  EXPECT_EQ(result.lookups, 6);
+  EXPECT_EQ(result.tokens, 6);
+  EXPECT_EQ(result.hits, 1);
+  EXPECT_EQ(result.uploads, 5);
+  EXPECT_EQ(result.cpu, 0);
+  EXPECT_EQ(result.evictions, 3);
+  EXPECT_EQ(result.bypassed_lookups, 0);
+  EXPECT_EQ(result.upload_bytes, Bytes{500});
+  EXPECT_DOUBLE_EQ(result.hit_rate(), 1.0 / 6);
+  EXPECT_DOUBLE_EQ(result.upload_gib_per_token(), 500.0 / 6 / (1 << 30));
+}
+
+TEST(Replay, SkippedTokensAreReplayedButNotCounted) {
+  const ReplayResult result =
+      run(tokens({0, 1, 0, 2, 1, 0}), {.policy = "lru", .slots = {2}, .skip_tokens = 2});
+  EXPECT_EQ(result.lookups, 4);
+  EXPECT_EQ(result.tokens, 4);
+  EXPECT_EQ(result.hits, 1);
+  EXPECT_EQ(result.uploads, 3);
+}
+
+TEST(Replay, TokensAreThoseOfTheBusiestLayer) {
+  const MemoryTrace trace(small_header(2, 4, 1), {{0, 1, {0}}, {1, 1, {0}}, {0, 1, {1, 2}}});
+  EXPECT_EQ(run(trace, {.policy = "lru", .slots = {8}, .skip_tokens = 0}).tokens, 3);
+}
+
+TEST(Replay, AGroupWithoutSlotsIsLeftToTheCpu) {
+  const ReplayResult result =
+      run(tokens({0, 1, 0}), {.policy = "class_lru", .slots = {0}, .skip_tokens = 0});
+  EXPECT_EQ(result.cpu, 3);
+  EXPECT_EQ(result.bypassed_lookups, 3);
+  EXPECT_EQ(result.hit_rate(), 0);
+  EXPECT_EQ(result.cpu_bytes, Bytes{300});
+}
+
+TEST(Replay, APrefillEvictsNothingAndStreamsTheRest) {
+  std::vector<int32_t> prompt(40);
+  for (size_t i = 0; i < prompt.size(); ++i) prompt[i] = static_cast<int32_t>(i % 8);
+  const MemoryTrace trace(small_header(1, 8, 1),
+                          {{0, 1, {6}}, {0, 1, prompt}, {0, 1, {6}}, {0, 1, {7}}});
+  const ReplayResult result = run(trace, {.policy = "lru", .slots = {3}, .skip_tokens = 0});
+  // 6; then 6 of 8 hit and two of the others fill the slots; then 6 hits; then 7 evicts one.
+  EXPECT_EQ(result.hits, 2);
+  EXPECT_EQ(result.uploads, 1 + 7 + 1);
+  EXPECT_EQ(result.evictions, 1);
+  EXPECT_EQ(result.tokens, 43);
+  EXPECT_EQ(result.cpu, 0);
+}
+
+TEST(Replay, UnboundedMissesEachExpertOnce) {
+  const auto bytes = synthesize_bytes(small_synth(3)).value();
+  auto reader = read_bytes(bytes).value();
+  const auto lookups = all_lookups(reader).value();
+  std::set<std::pair<int32_t, int32_t>> seen;
+  for (const OwnedLookup& lookup : lookups) {
+    for (const int32_t id : lookup.ids) seen.insert({lookup.layer, id});
+  }
+  const ReplayResult result =
+      run(MemoryTrace(bytes), {.policy = "unbounded", .slots = {5}, .skip_tokens = 0});
+  EXPECT_EQ(result.slots, std::vector<int64_t>{96});
+  EXPECT_EQ(result.uploads, std::ssize(seen));
+  EXPECT_EQ(result.evictions, 0);
+}
+
+TEST(Replay, NoPolicyBeatsTheBounds) {
+  for (uint64_t seed = 1; seed <= 8; ++seed) {
+    SCOPED_TRACE(fmt::format("seed {}", seed));
+    SynthOptions synth = small_synth(seed);
+    if (seed % 2 == 0) synth.tokens_per_step = {1, 2, 5};
+    const MemoryTrace trace(synthesize_bytes(synth).value());
+    auto reader = trace.opener()().value();
+    const auto profile = count_uses(reader).value();
+    for (const int64_t n_slots : {6, 20, 48}) {
+      ReplayOptions options{.slots = {n_slots}, .skip_tokens = 0, .profile = profile};
+      options.policy = "belady";
+      const ReplayResult belady = run(trace, options);
+      options.policy = "belady-demand";
+      const ReplayResult demand = run(trace, options);
+      for (const std::string_view name : policy_names()) {
+        const PolicyTraits traits = policy_traits(name).value();
+        if (traits.needs_all_slots) continue;
+        SCOPED_TRACE(fmt::format("{} with {} slots", name, n_slots));
+        options.policy = name;
+        const ReplayResult result = run(trace, options);
+        EXPECT_EQ(result.selected(), belady.selected());
+        EXPECT_LE(result.hits, belady.hits);
+        if (traits.always_inserts) {
+          EXPECT_LE(result.hits, demand.hits);
+        }
+      }
+    }
+  }
+}
+
+TEST(Replay, TheSameTwice) {
+  const MemoryTrace trace(synthesize_bytes(small_synth(4)).value());
+  const ReplayOptions options{
+      .policy = "class_lru", .slots = {20}, .share = {.is_auto = true}, .skip_tokens = 10};
+  const ReplayResult first = run(trace, options);
+  const ReplayResult second = run(trace, options);
+  EXPECT_EQ(first.hits, second.hits);
+  EXPECT_EQ(first.fills, second.fills);
+  EXPECT_EQ(first.modelled_us, second.modelled_us);
+}
+
+TEST(Replay, AShareOfOneFollowsTheTextByFills) {
+  const MemoryTrace trace(synthesize_bytes(small_synth(5)).value());
+  ReplayOptions options{.policy = "crf:8", .slots = {24}, .share = {.fixed = 1}};
+  const ReplayResult result = run(trace, options);
+  EXPECT_EQ(result.uploads, 0);
+  EXPECT_GT(result.cpu, 0);
+  EXPECT_GT(result.fills, 0);
+  EXPECT_EQ(result.upload_bytes, Bytes{1 << 20} * result.fills);
+  options.compat_zero_slots = true;
+  EXPECT_EQ(run(trace, options).fills, 0);
+  EXPECT_LT(run(trace, options).hits, result.hits);
+}
+
+// All times are modelled, so this is exact: by the model that it decides by, `auto` is as fast as
+// the best fixed share, whatever the machine.
+TEST(Replay, AutoIsAsFastAsTheBestFixedShare) {
+  const MemoryTrace trace(synthesize_bytes(small_synth(6)).value());
+  for (const double link_gb_per_s : {1.0, 6.0, 24.0, 100.0}) {
+    for (const int64_t n_slots : {10, 40}) {
+      SCOPED_TRACE(fmt::format("link {} GB/s, {} slots", link_gb_per_s, n_slots));
+      ReplayOptions options{.policy = "crf:32", .slots = {n_slots}};
+      options.rates.link_gb_per_s = link_gb_per_s;
+      double best_us = 1e300;
+      for (const double share : {0.0, 0.5, 1.0}) {
+        options.share = {.fixed = share};
+        best_us = std::min(best_us, run(trace, options).modelled_us);
+      }
+      options.share = {.is_auto = true};
+      EXPECT_LE(run(trace, options).modelled_us, 1.02 * best_us);
+    }
+  }
+}
+
+TEST(Replay, CompatLeavesOutWhatTheReferenceBypasses) {
+  const MemoryTrace trace(small_header(1, 8, 2),
+                          {{0, 2, {0, 1}}, {0, 2, {2, 3, 4, 5}}, {0, 2, {0, 1}}, {0, 2, {6, 7}}});
+  const ReplayResult result = run(
+      trace, {.policy = "class_lru", .slots = {3}, .skip_tokens = 0, .compat_zero_slots = true});
+  EXPECT_EQ(result.lookups, 4);
+  EXPECT_EQ(result.bypassed_lookups, 1);
+  EXPECT_EQ(result.hits, 2);
+  EXPECT_EQ(result.uploads, 4);
+  // The bounds see the same lookups.
+  EXPECT_EQ(
+      run(trace, {.policy = "belady", .slots = {3}, .skip_tokens = 0, .compat_zero_slots = true})
+          .hits,
+      2);
+}
+
+TEST(Replay, SaysWhatIsWrong) {
+  const MemoryTrace trace = tokens({0, 1, 0});
+  EXPECT_THAT(error_of(trace, {.policy = "fifo", .slots = {2}}), HasSubstr("fifo"));
+  EXPECT_THAT(error_of(trace, {.policy = "lru", .slots = {}}), HasSubstr("0 groups, expected 1"));
+  EXPECT_THAT(error_of(trace, {.policy = "lru", .slots = {9}, .skip_tokens = 0}), HasSubstr("9"));
+  EXPECT_THAT(error_of(trace, {.policy = "lru", .slots = {2}, .skip_tokens = -1}), HasSubstr("-1"));
+  EXPECT_THAT(error_of(trace, {.policy = "lru", .slots = {2}, .skip_tokens = 3}),
+              HasSubstr("has 3 tokens, of which the first 3 are skipped"));
+  EXPECT_THAT(error_of(trace, {.policy = "lru", .slots = {2}, .share = {.fixed = 1.5}}),
+              HasSubstr("1.5"));
+  EXPECT_THAT(
+      error_of(
+          trace,
+          {.policy = "lru", .slots = {2}, .share = {.is_auto = true}, .compat_zero_slots = true}),
+      HasSubstr("compat-zero-slots"));
+  EXPECT_NE(error_of(trace, {.policy = "static", .slots = {2}}), "no error");
+  const std::atomic<bool> cancelled = true;
+  const auto stopped =
+      replay(trace.opener(), {.policy = "lru", .slots = {2}, .cancelled = &cancelled});
+  ASSERT_FALSE(stopped);
+  EXPECT_EQ(stopped.error().code, ErrorCode::kCancelled);
+}
+
+TEST(Replay, ADamagedTraceIsAnError) {
+  auto bytes = synthesize_bytes(small_synth(7)).value();
+  bytes.resize(bytes.size() - 3);
+  for (const char* policy : {"lru", "belady"}) {
+    const auto result = replay(MemoryTrace(bytes).opener(), {.policy = policy, .slots = {20}});
+    ASSERT_FALSE(result);
+    EXPECT_EQ(result.error().code, ErrorCode::kCorrupt);
+  }
+}
+
+TEST(SlotsForTrace, DividesTheBudgetAsTheHeaderSays) {
+  const TraceHeader header = synth_header({.n_layer = 6,
+                                           .n_expert = 10,
+                                           .experts_per_token = 2,
+                                           .n_groups = 3,
+                                           .n_devices = 2,
+                                           .alignment_bytes = 1,
+                                           .tensor_expert_bytes = {{100}}})
+                                 .value();
+  // Device 0 has groups 0 and 1 of two layers each, device 1 group 2; halves by split.
+  EXPECT_EQ(slots_for_trace(header, {4000}, 0).value(), (std::vector<int64_t>{9, 9, 19}));
+  EXPECT_EQ(slots_for_trace(header, {4000}, 2).value(), (std::vector<int64_t>{7, 7, 17}));
+  EXPECT_EQ(slots_for_trace(header, {0}, 0).value(), (std::vector<int64_t>{0, 0, 0}));
+  EXPECT_FALSE(slots_for_trace(header, {-1}, 0));
+}
+
+TEST(CountUses, CountsAnExpertOncePerLookup) {
+  const MemoryTrace trace(small_header(2, 4, 2),
+                          {{1, 2, {0, 3, 3, 1}}, {0, 2, {0, 3}}, {1, 1, {3}}});
+  auto reader = trace.opener()().value();
+  EXPECT_EQ(count_uses(reader).value(),
+            (std::vector<std::vector<uint64_t>>{{1, 0, 0, 1, 1, 1, 0, 2}}));
+}
+
+}  // namespace
+}  // namespace hotset::sim

@@ -1,0 +1,33 @@
+// Help for tests of the simulator: traces in memory.
+// Thread-compatible.
+#ifndef HOTSET_SIM_SIM_TESTING_H_
+#define HOTSET_SIM_SIM_TESTING_H_
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "hotset/sim/replay.h"
+#include "hotset/trace/synth.h"
+#include "hotset/trace/trace_testing.h"
+
+namespace hotset::sim {
+
+// A trace that can be opened again and again; it must outlive its openers.
+class MemoryTrace {
+ public:
+  explicit MemoryTrace(std::vector<std::byte> bytes) : bytes_(std::move(bytes)) {}
+  MemoryTrace(const TraceHeader& header, const std::vector<OwnedLookup>& lookups)
+      : bytes_(encode_trace(header, lookups)) {}
+
+  TraceOpener opener() const {
+    return [this] { return read_bytes(bytes_); };
+  }
+
+ private:
+  std::vector<std::byte> bytes_;
+};
+
+}  // namespace hotset::sim
+
+#endif  // HOTSET_SIM_SIM_TESTING_H_
