@@ -8,6 +8,7 @@
 #include "hotset/base/log.h"
 #include "hotset/cli/command.h"
 #include "hotset/cli/model_flags.h"
+#include "hotset/cli/replay_flags.h"
 
 #ifndef HOTSET_VERSION
 #define HOTSET_VERSION "unknown"
@@ -23,6 +24,7 @@ int run(int argc, char** argv) {
   app.require_subcommand(1);
   int exit_status = 0;
   hotset::cli::add_model_commands(app, exit_status);
+  hotset::cli::add_replay_commands(app, exit_status);
   for (CLI::App* command : app.get_subcommands({}))
     hotset::cli::add_environment_variables(*command);
   std::vector<std::string> arguments = hotset::cli::expand_short_flags(argc, argv);

@@ -6,7 +6,6 @@
 #include <cctype>
 #include <cerrno>
 #include <charconv>
-#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <utility>
@@ -63,13 +62,6 @@ void say_verdict(const engine::Engine& engine) {
     log_warning("{}: tensor '{}' is not used by architecture {}", engine.model().file().name(),
                 name, engine.spec().architecture);
   }
-}
-
-volatile std::sig_atomic_t g_interrupted = 0;
-
-void on_interrupt(int) {
-  g_interrupted = 1;
-  std::signal(SIGINT, SIG_DFL);
 }
 
 }  // namespace
@@ -177,14 +169,5 @@ Result<std::unique_ptr<engine::Engine>> start_engine(const ModelOptions& options
   say_verdict(*engine);
   return engine;
 }
-
-InterruptScope::InterruptScope() {
-  g_interrupted = 0;
-  std::signal(SIGINT, on_interrupt);
-}
-
-InterruptScope::~InterruptScope() { std::signal(SIGINT, SIG_DFL); }
-
-bool InterruptScope::interrupted() { return g_interrupted != 0; }
 
 }  // namespace hotset::cli

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "hotset/base/error.h"
+#include "hotset/cli/interrupt.h"
 #include "hotset/engine/engine.h"
 
 namespace hotset::cli {
@@ -41,17 +42,6 @@ Result<std::string> read_text(const std::string& path);
 // An engine for the flags, its verdict line said.
 Result<std::unique_ptr<engine::Engine>> start_engine(const ModelOptions& options,
                                                      engine::EngineOptions engine_options);
-
-// While one of these lives, the first Ctrl-C sets a flag instead of ending the process; the second
-// one ends it. One at a time.
-class InterruptScope {
- public:
-  InterruptScope();
-  ~InterruptScope();
-  InterruptScope(const InterruptScope&) = delete;
-  InterruptScope& operator=(const InterruptScope&) = delete;
-  static bool interrupted();
-};
 
 }  // namespace hotset::cli
 

@@ -1,0 +1,105 @@
+#include "hotset/cli/replay_command.h"
+
+#include <cerrno>
+#include <charconv>
+#include <cstdio>
+#include <cstring>
+#include <system_error>
+#include <utility>
+
+#include "hotset/cli/interrupt.h"
+#include "hotset/cli/progress_bar.h"
+#include "hotset/cli/replay_chart.h"
+#include "hotset/cli/replay_report.h"
+
+namespace hotset::cli {
+namespace {
+
+constexpr double kDefaultPercents[] = {5, 10, 20, 30, 40};
+constexpr int64_t kDefaultSkipTokens = 100;
+
+Result<sim::CpuShare> parse_share(const std::string& text) {
+  if (text == "auto") return sim::CpuShare{.is_auto = true};
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "--share: found \"{}\", expected a number from 0 to 1, or auto", text);
+  }
+  return sim::CpuShare{.fixed = value};
+}
+
+Status write_file(const std::string& path, const std::string& text) {
+  std::FILE* file = std::fopen(path.c_str(), "wb");
+  if (file == nullptr) {
+    return make_error(ErrorCode::kIo, "{}: cannot be written: {}", path, std::strerror(errno));
+  }
+  const bool written = std::fwrite(text.data(), 1, text.size(), file) == text.size();
+  const int write_error = errno;
+  const bool closed = std::fclose(file) == 0;
+  if (written && closed) return {};
+  return make_error(ErrorCode::kIo, "{}: cannot be written: {}", path,
+                    std::strerror(written ? errno : write_error));
+}
+
+}  // namespace
+
+Result<sim::MatrixOptions> matrix_options(const ReplayCommandOptions& options) {
+  sim::MatrixOptions matrix{.traces = options.traces,
+                            .policies = options.policies,
+                            .sizes = {},
+                            .shares = {},
+                            .skip_tokens = options.skip_tokens.value_or(
+                                options.compat_zero_slots ? 0 : kDefaultSkipTokens),
+                            .max_decode_tokens = options.max_decode_tokens,
+                            .compat_zero_slots = options.compat_zero_slots,
+                            .profile_trace = options.profile_trace,
+                            .rates = options.rates,
+                            .n_threads = options.n_threads};
+  for (const std::string& text : options.shares) {
+    HOTSET_TRY(const sim::CpuShare share, parse_share(text));
+    matrix.shares.push_back(share);
+  }
+  for (const double mib : options.cache_mib) {
+    matrix.sizes.push_back({sim::CacheSize::Unit::kMib, mib});
+  }
+  for (const double percent : options.cache_pct) {
+    matrix.sizes.push_back({sim::CacheSize::Unit::kPercent, percent});
+  }
+  if (matrix.sizes.empty()) {
+    for (const double percent : kDefaultPercents) {
+      matrix.sizes.push_back({sim::CacheSize::Unit::kPercent, percent});
+    }
+  }
+  return matrix;
+}
+
+Result<std::string> run_replay(const ReplayCommandOptions& options) {
+  HOTSET_TRY(sim::MatrixOptions matrix, matrix_options(options));
+  const InterruptScope interrupt;
+  matrix.cancelled = &InterruptScope::flag();
+  std::vector<sim::MatrixRow> rows;
+  {
+    ProgressBar bar("replay");
+    matrix.progress = [&](double part) { bar.update(part); };
+    HOTSET_TRY(rows, sim::replay_matrix(matrix));
+  }
+  if (!options.svg_path.empty()) {
+    const ChartAxis axis =
+        options.cache_mib.empty() ? ChartAxis::kCachePercent : ChartAxis::kCacheMib;
+    HOTSET_RETURN_IF_ERROR(write_file(options.svg_path, replay_chart(rows, axis)));
+  }
+  switch (options.format) {
+    case ReplayFormat::kCsv:
+      return replay_csv(rows);
+    case ReplayFormat::kMarkdown:
+      return replay_markdown(rows);
+    case ReplayFormat::kJson:
+      return replay_json(rows);
+    case ReplayFormat::kTable:
+      break;
+  }
+  return replay_table(rows) + "\n" + replay_legend(matrix);
+}
+
+}  // namespace hotset::cli
