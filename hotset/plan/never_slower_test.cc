@@ -191,6 +191,23 @@ TEST(NeverSlower, DoesNotSpendASavedBudgetInABurst) {
   EXPECT_EQ(probes, 1);
 }
 
+TEST(NeverSlower, DoesNotSpendSavedTimeOnProbesThatBecameSlow) {
+  NeverSlower guard = make();
+  run(guard, 100'000, 1000, 1000, 900);
+  // 1% of all the time would be 50 such probes; 1% of the time since the last one is one in 1981
+  // tokens.
+  std::vector<int> probes;
+  for (int i = 1; i <= 4000; ++i) {
+    const bool is_probe = guard.wants_probe(20'000);
+    if (is_probe) probes.push_back(i);
+    ASSERT_TRUE(guard.observe({.is_probe = is_probe,
+                               .token_us = is_probe ? 20'000.0 : 1000.0,
+                               .no_cache_us = 20'000,
+                               .cache_us = 900}));
+  }
+  EXPECT_THAT(probes, testing::ElementsAre(1, 1982, 3963));
+}
+
 TEST(NeverSlower, NeverProbesWithoutABudgetOrAPrediction) {
   NeverSlower off = make({.max_probe_share = 0});
   run(off, 1000, 1000, 1000, 900);
