@@ -51,9 +51,14 @@ function(hotset_test name)
   if("concurrent" IN_LIST ARG_LABELS)
     add_dependencies(concurrent_tests ${name})
   endif()
+  # gtest_discover_tests() takes its properties apart at every semicolon and drops empty ones, so
+  # lists are escaped, and there is always a label.
+  list(JOIN HOTSET_TEST_ENV "\\;" environment)
+  list(APPEND ARG_LABELS unit)
+  list(JOIN ARG_LABELS "\\;" labels)
   gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
-                       PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}"
-                       ENVIRONMENT "${HOTSET_TEST_ENV}")
+                       PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${labels}"
+                       ENVIRONMENT "${environment}")
 endfunction()
 
 # hotset_fuzzer(NAME SOURCES ... DEPS ...): under HOTSET_FUZZ a libFuzzer program; otherwise a test
