@@ -8,7 +8,6 @@
 #include <string>
 #include <utility>
 
-#include "hotset/base/thread_pool.h"
 #include "hotset/text/pretokenizer.h"
 #include "hotset/text/stream_decoder.h"
 #include "hotset/text/text_test_util.h"
@@ -272,21 +271,6 @@ TEST(Tokenizer, StaysValidWhenMoved) {
   EXPECT_THAT(*second.encode("hi<tool><|im_end|>", {.parse_special = true}),
               ElementsAre(256, 260, 259));
   EXPECT_EQ(second.find_token("hi"), 256);
-}
-
-TEST(TokenizerThreads, EncodeTheSameAtOnce) {
-  constexpr uint64_t seed = 20261208;
-  Random random(seed);
-  const Tokenizer tokenizer = make(random_byte_level_spec(random, 50, "llama-bpe"));
-  const std::string text = random_text(random, 2000);
-  const auto expected = tokenizer.encode(text);
-  ASSERT_TRUE(expected);
-  std::vector<int> equal(32, 0);
-  parallel_for(equal.size(), 4, [&](size_t i) {
-    const auto ids = tokenizer.encode(text);
-    equal[i] = ids && *ids == *expected && tokenizer.decode(*ids) == text;
-  });
-  EXPECT_THAT(equal, testing::Each(1));
 }
 
 TEST(StreamDecoder, WaitsForWholeCharacters) {
