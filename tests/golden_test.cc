@@ -2,11 +2,14 @@
 // from), and for each golden the proof that a bug would be seen: seeded mutations of the model.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <fstream>
 #include <functional>
 #include <iterator>
 #include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -23,6 +26,8 @@ namespace {
 
 using engine::GraphBuilder;
 using engine::LayerWeights;
+using engine::QueryKeyValue;
+using engine::Routing;
 using model::ModelSpec;
 
 struct Golden {
@@ -62,6 +67,7 @@ GoldenRun run_golden(engine::ModelDescription description, const Golden& golden)
       .flash_attention = engine::FlashAttention::kOff,
       .key_type = GGML_TYPE_F32,
       .value_type = GGML_TYPE_F32,
+      .load = {.repack = false},
       .observe_routing =
           [&run](int64_t layer, std::span<const int32_t> ids, int64_t) {
             auto& all = run.routing[std::to_string(layer)];
@@ -95,10 +101,10 @@ class Mutant : public engine::Architecture {
                        engine::WeightList& list) const override {
     original_.declare_weights(spec, weights, list);
   }
-  ggml_tensor* attention(GraphBuilder& g, int64_t layer, ggml_tensor* hidden) const override {
-    return original_.attention(g, layer, hidden);
+  QueryKeyValue position(GraphBuilder& g, const LayerWeights& w, QueryKeyValue qkv) const override {
+    return original_.position(g, w, qkv);
   }
-  engine::Routing route(GraphBuilder& g, int64_t layer, ggml_tensor* hidden) const override {
+  Routing route(GraphBuilder& g, int64_t layer, ggml_tensor* hidden) const override {
     return original_.route(g, layer, hidden);
   }
 
@@ -111,32 +117,98 @@ class NoMask final : public Mutant {
   using Mutant::Mutant;
   ggml_tensor* attention(GraphBuilder& g, int64_t layer, ggml_tensor* hidden) const override {
     const LayerWeights& w = g.layer(layer);
-    engine::QueryKeyValue qkv = g.project(g.rms_norm(hidden, w.attn_norm), w);
-    qkv.query = g.rope(g.rms_norm(qkv.query, w.attn_q_norm));
-    qkv.key = g.rope(g.rms_norm(qkv.key, w.attn_k_norm));
+    const QueryKeyValue qkv = position(g, w, g.project(g.rms_norm(hidden, w.attn_norm), w));
     return g.add(g.attend(layer, qkv, nullptr, w.attn_output), hidden);
+  }
+};
+
+class NoAttentionResidual final : public Mutant {
+ public:
+  using Mutant::Mutant;
+  ggml_tensor* attention(GraphBuilder& g, int64_t layer, ggml_tensor* hidden) const override {
+    const LayerWeights& w = g.layer(layer);
+    const QueryKeyValue qkv = position(g, w, g.project(g.rms_norm(hidden, w.attn_norm), w));
+    return g.attend(layer, qkv, g.inputs().mask, w.attn_output);
+  }
+};
+
+class NoAttentionBias final : public Mutant {
+ public:
+  using Mutant::Mutant;
+  ggml_tensor* attention(GraphBuilder& g, int64_t layer, ggml_tensor* hidden) const override {
+    LayerWeights w = g.layer(layer);
+    w.attn_q_bias = w.attn_k_bias = w.attn_v_bias = nullptr;
+    const QueryKeyValue qkv = position(g, w, g.project(g.rms_norm(hidden, w.attn_norm), w));
+    return g.add(g.attend(layer, qkv, g.inputs().mask, w.attn_output), hidden);
   }
 };
 
 class NoQueryKeyNorm final : public Mutant {
  public:
   using Mutant::Mutant;
-  ggml_tensor* attention(GraphBuilder& g, int64_t layer, ggml_tensor* hidden) const override {
-    const LayerWeights& w = g.layer(layer);
-    engine::QueryKeyValue qkv = g.project(g.rms_norm(hidden, w.attn_norm), w);
+  QueryKeyValue position(GraphBuilder& g, const LayerWeights&, QueryKeyValue qkv) const override {
     qkv.query = g.rope(qkv.query);
     qkv.key = g.rope(qkv.key);
-    return g.add(g.attend(layer, qkv, g.inputs().mask, w.attn_output), hidden);
+    return qkv;
   }
 };
 
 class NoFeedForwardNorm final : public Mutant {
  public:
   using Mutant::Mutant;
-  engine::Routing route(GraphBuilder& g, int64_t layer, ggml_tensor* hidden) const override {
-    return g.route(hidden, hidden, g.layer(layer).router);
+  Routing route(GraphBuilder& g, int64_t layer, ggml_tensor* hidden) const override {
+    Routing routing = g.route(hidden, hidden, g.layer(layer).router);
+    routing.shared = Mutant::route(g, layer, hidden).shared;
+    return routing;
   }
 };
+
+class NoSharedExpert final : public Mutant {
+ public:
+  using Mutant::Mutant;
+  Routing route(GraphBuilder& g, int64_t layer, ggml_tensor* hidden) const override {
+    Routing routing = Mutant::route(g, layer, hidden);
+    routing.shared = nullptr;
+    return routing;
+  }
+};
+
+class UngatedSharedExpert final : public Mutant {
+ public:
+  using Mutant::Mutant;
+  Routing route(GraphBuilder& g, int64_t layer, ggml_tensor* hidden) const override {
+    Routing routing = Mutant::route(g, layer, hidden);
+    routing.shared = g.feed_forward(routing.x, g.layer(layer).shared);
+    return routing;
+  }
+};
+
+// The mutants of parts that the architecture has.
+std::map<std::string, std::unique_ptr<Mutant>> mutants_of(const engine::Architecture& original,
+                                                          const ModelSpec& spec) {
+  engine::ModelWeights weights;
+  engine::WeightList list;
+  original.declare_weights(spec, weights, list);
+  const auto has = [&](std::string_view part) {
+    return std::ranges::any_of(list.declarations(),
+                               [&](const auto& w) { return w.name.ends_with(part); });
+  };
+  std::map<std::string, std::unique_ptr<Mutant>> mutants;
+  mutants["no mask"] = std::make_unique<NoMask>(original);
+  mutants["no residual"] = std::make_unique<NoAttentionResidual>(original);
+  mutants["no FFN norm"] = std::make_unique<NoFeedForwardNorm>(original);
+  if (has("attn_q_norm.weight")) mutants["no QK norm"] = std::make_unique<NoQueryKeyNorm>(original);
+  if (spec.architecture == "qwen2moe") {
+    mutants["no biases"] = std::make_unique<NoAttentionBias>(original);
+  }
+  if (has("shexp.weight")) {
+    mutants["no shared expert"] = std::make_unique<NoSharedExpert>(original);
+  }
+  if (has("ffn_gate_inp_shexp.weight")) {
+    mutants["ungated shared expert"] = std::make_unique<UngatedSharedExpert>(original);
+  }
+  return mutants;
+}
 
 class LogitsGolden : public testing::TestWithParam<std::string> {
  protected:
@@ -198,21 +270,17 @@ TEST_P(LogitsGolden, SeededBugsAreSeen) {
     EXPECT_GT(nmse(run_golden(std::move(mutated), golden_).logits, golden_.logits), kMutationNmse)
         << what;
   }
-  const engine::Architecture& original = *description().architecture;
-  const NoMask no_mask(original);
-  const NoQueryKeyNorm no_qk_norm(original);
-  const NoFeedForwardNorm no_ffn_norm(original);
-  const std::map<std::string, const engine::Architecture*> mutants = {
-      {"no mask", &no_mask}, {"no QK norm", &no_qk_norm}, {"no FFN norm", &no_ffn_norm}};
-  for (const auto& [what, mutant] : mutants) {
+  const engine::ModelDescription original = description();
+  for (const auto& [what, mutant] : mutants_of(*original.architecture, original.spec)) {
     engine::ModelDescription mutated = description();
-    mutated.architecture = mutant;
+    mutated.architecture = mutant.get();
     EXPECT_GT(nmse(run_golden(std::move(mutated), golden_).logits, golden_.logits), kMutationNmse)
         << what;
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Architectures, LogitsGolden, testing::Values("qwen3moe"),
+INSTANTIATE_TEST_SUITE_P(Architectures, LogitsGolden,
+                         testing::Values("qwen3moe", "qwen2moe", "olmoe", "llama"),
                          [](const auto& architecture) { return architecture.param; });
 
 }  // namespace

@@ -9,9 +9,9 @@ namespace hotset::test {
 // another order of operations, where float32 rounding alone gives 1e-14 to 1e-9.
 inline constexpr double kCpuLogitsNmse = 1e-7;
 
-// What a seeded bug must at least move the logits by. Five orders above the tolerance; the
-// mildest one (another RoPE base) is ten times larger.
-inline constexpr double kMutationNmse = 1e-3;
+// What a seeded bug must at least move the logits by: three orders above the tolerance. The mildest
+// one (unnormalised weights in qwen2moe, whose experts add little) moves them by 9e-4.
+inline constexpr double kMutationNmse = 1e-4;
 
 // The same model computed in other ubatches, or with flash attention, F16 keys and values in both:
 // kernels choose other paths by the number of rows, and accumulate in another order.

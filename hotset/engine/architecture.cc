@@ -8,9 +8,28 @@ namespace hotset::engine {
 namespace {
 
 // Every architecture, in the order in which users see them.
-const std::array kArchitectures = {&qwen3moe_architecture};
+const std::array kArchitectures = {&qwen3moe_architecture, &qwen2moe_architecture,
+                                   &olmoe_architecture, &llama_architecture};
 
 }  // namespace
+
+ggml_tensor* Architecture::attention(GraphBuilder& g, int64_t layer, ggml_tensor* hidden) const {
+  const LayerWeights& w = g.layer(layer);
+  const QueryKeyValue qkv = position(g, w, g.project(g.rms_norm(hidden, w.attn_norm), w));
+  return g.add(g.attend(layer, qkv, g.inputs().mask, w.attn_output), hidden);
+}
+
+QueryKeyValue Architecture::position(GraphBuilder& g, const LayerWeights&,
+                                     QueryKeyValue qkv) const {
+  qkv.query = g.rope(qkv.query);
+  qkv.key = g.rope(qkv.key);
+  return qkv;
+}
+
+Routing Architecture::route(GraphBuilder& g, int64_t layer, ggml_tensor* hidden) const {
+  const LayerWeights& w = g.layer(layer);
+  return g.route(hidden, g.rms_norm(hidden, w.ffn_norm), w.router);
+}
 
 ggml_tensor* Architecture::dense_feed_forward(GraphBuilder& g, int64_t layer,
                                               ggml_tensor* hidden) const {

@@ -30,11 +30,16 @@ class Architecture {
   virtual void declare_weights(const model::ModelSpec& spec, ModelWeights& weights,
                                WeightList& list) const = 0;
 
-  // The layer's attention with its residual: hidden [n_tokens, n_embd] to the same shape.
-  virtual ggml_tensor* attention(GraphBuilder& g, int64_t layer, ggml_tensor* hidden) const = 0;
+  // The layer's attention with its residual: hidden [n_tokens, n_embd] to the same shape. By
+  // default norm, projections, position(), attention over all positions so far.
+  virtual ggml_tensor* attention(GraphBuilder& g, int64_t layer, ggml_tensor* hidden) const;
 
-  // Norm before the feed-forward part, router and top-k of a MoE layer.
-  virtual Routing route(GraphBuilder& g, int64_t layer, ggml_tensor* hidden) const = 0;
+  // Norms and rotations of queries and keys. By default RoPE.
+  virtual QueryKeyValue position(GraphBuilder& g, const LayerWeights& w, QueryKeyValue qkv) const;
+
+  // Norm before the feed-forward part, router and top-k of a MoE layer; the shared expert's result
+  // where there is one. By default ffn_norm and the router.
+  virtual Routing route(GraphBuilder& g, int64_t layer, ggml_tensor* hidden) const;
 
   // The layer's feed-forward part where it is dense, with its residual.
   virtual ggml_tensor* dense_feed_forward(GraphBuilder& g, int64_t layer,

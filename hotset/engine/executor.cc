@@ -71,7 +71,8 @@ CpuExecutor::KeptGraph CpuExecutor::build(const GraphShape& shape) const {
        .mem_buffer = nullptr,
        .no_alloc = true}));
   kept.graph = ggml_new_graph_custom(kept.context.get(), n_nodes, false);
-  GraphBuilder g(kept.context.get(), kept.graph, spec, model_.weights(), kv_, shape);
+  kept.inputs = make_inputs(kept.context.get(), spec, kv_, shape);
+  GraphBuilder g(kept.context.get(), kept.graph, spec, model_.weights(), kv_, shape, kept.inputs);
   ggml_tensor* hidden = g.embed();
   for (int64_t layer = 0; layer < spec.n_layer; ++layer) {
     const bool last = layer + 1 == spec.n_layer;
@@ -100,7 +101,6 @@ CpuExecutor::KeptGraph CpuExecutor::build(const GraphShape& shape) const {
     ggml_set_output(kept.logits);
     ggml_build_forward_expand(kept.graph, kept.logits);
   }
-  kept.inputs = g.inputs();
   return kept;
 }
 

@@ -6,29 +6,49 @@
 
 namespace hotset::engine {
 
-GraphBuilder::GraphBuilder(ggml_context* context, ggml_cgraph* graph, const model::ModelSpec& spec,
-                           const ModelWeights& weights, const KvCache& kv, const GraphShape& shape)
-    : context_(context), graph_(graph), spec_(spec), weights_(weights), kv_(kv), shape_(shape) {
-  const int64_t n_tokens = shape.n_tokens;
-  const int64_t n_value_rows = kv.options().flash_attention ? n_tokens
-                                                            : n_tokens * spec.attention.n_head_kv *
-                                                                  spec.attention.head_dim_v;
-  inputs_.tokens = new_input(GGML_TYPE_I32, n_tokens, 1, "tokens");
-  inputs_.positions = new_input(GGML_TYPE_I32, n_tokens, 1, "positions");
-  inputs_.key_rows = new_input(GGML_TYPE_I64, n_tokens, 1, "key_rows");
-  inputs_.value_rows = new_input(GGML_TYPE_I64, n_value_rows, 1, "value_rows");
-  inputs_.mask = new_input(GGML_TYPE_F16, shape.n_kv, n_tokens, "mask");
-  if (shape.n_outputs > 0 && shape.n_outputs < shape.n_tokens) {
-    inputs_.output_rows = new_input(GGML_TYPE_I32, shape.n_outputs, 1, "output_rows");
-  }
-}
+namespace {
 
-ggml_tensor* GraphBuilder::new_input(ggml_type type, int64_t ne0, int64_t ne1, const char* name) {
-  ggml_tensor* tensor = ggml_new_tensor_2d(context_, type, ne0, ne1);
+ggml_tensor* new_input(ggml_context* context, ggml_type type, int64_t ne0, int64_t ne1,
+                       const char* name) {
+  ggml_tensor* tensor = ggml_new_tensor_2d(context, type, ne0, ne1);
   ggml_set_name(tensor, name);
   ggml_set_input(tensor);
   return tensor;
 }
+
+}  // namespace
+
+int64_t n_value_rows(const model::ModelSpec& spec, const KvCache& kv, int64_t n_tokens) {
+  if (kv.options().flash_attention) return n_tokens;
+  return n_tokens * spec.attention.n_head_kv * spec.attention.head_dim_v;
+}
+
+GraphInputs make_inputs(ggml_context* context, const model::ModelSpec& spec, const KvCache& kv,
+                        const GraphShape& shape) {
+  const int64_t n_tokens = shape.n_tokens;
+  GraphInputs inputs;
+  inputs.tokens = new_input(context, GGML_TYPE_I32, n_tokens, 1, "tokens");
+  inputs.positions = new_input(context, GGML_TYPE_I32, n_tokens, 1, "positions");
+  inputs.key_rows = new_input(context, GGML_TYPE_I64, n_tokens, 1, "key_rows");
+  inputs.value_rows =
+      new_input(context, GGML_TYPE_I64, n_value_rows(spec, kv, n_tokens), 1, "value_rows");
+  inputs.mask = new_input(context, GGML_TYPE_F16, shape.n_kv, n_tokens, "mask");
+  if (shape.selects_outputs()) {
+    inputs.output_rows = new_input(context, GGML_TYPE_I32, shape.n_outputs, 1, "output_rows");
+  }
+  return inputs;
+}
+
+GraphBuilder::GraphBuilder(ggml_context* context, ggml_cgraph* graph, const model::ModelSpec& spec,
+                           const ModelWeights& weights, const KvCache& kv, const GraphShape& shape,
+                           const GraphInputs& inputs)
+    : context_(context),
+      graph_(graph),
+      spec_(spec),
+      weights_(weights),
+      kv_(kv),
+      shape_(shape),
+      inputs_(inputs) {}
 
 ggml_tensor* GraphBuilder::embed() {
   return ggml_get_rows(context_, weights_.token_embedding, inputs_.tokens);
@@ -38,15 +58,21 @@ ggml_tensor* GraphBuilder::rms_norm(ggml_tensor* x, ggml_tensor* weight) {
   return ggml_mul(context_, ggml_rms_norm(context_, x, spec_.norm_eps), weight);
 }
 
+ggml_tensor* GraphBuilder::rms_norm_heads(ggml_tensor* x, ggml_tensor* weight) {
+  ggml_tensor* rows = ggml_reshape_2d(context_, x, x->ne[0] * x->ne[1], x->ne[2]);
+  return ggml_reshape_3d(context_, rms_norm(rows, weight), x->ne[0], x->ne[1], x->ne[2]);
+}
+
 QueryKeyValue GraphBuilder::project(ggml_tensor* x, const LayerWeights& w) {
   const model::AttentionSpec& a = spec_.attention;
-  const auto heads = [&](ggml_tensor* weight, int64_t head_dim, int64_t n_head) {
-    return ggml_reshape_3d(context_, ggml_mul_mat(context_, weight, x), head_dim, n_head,
-                           shape_.n_tokens);
+  const auto heads = [&](ggml_tensor* weight, ggml_tensor* bias, int64_t head_dim, int64_t n_head) {
+    ggml_tensor* y = ggml_mul_mat(context_, weight, x);
+    if (bias != nullptr) y = ggml_add(context_, y, bias);
+    return ggml_reshape_3d(context_, y, head_dim, n_head, shape_.n_tokens);
   };
-  return {.query = heads(w.attn_q, a.head_dim_k, a.n_head),
-          .key = heads(w.attn_k, a.head_dim_k, a.n_head_kv),
-          .value = heads(w.attn_v, a.head_dim_v, a.n_head_kv)};
+  return {.query = heads(w.attn_q, w.attn_q_bias, a.head_dim_k, a.n_head),
+          .key = heads(w.attn_k, w.attn_k_bias, a.head_dim_k, a.n_head_kv),
+          .value = heads(w.attn_v, w.attn_v_bias, a.head_dim_v, a.n_head_kv)};
 }
 
 ggml_tensor* GraphBuilder::rope(ggml_tensor* x) {
@@ -54,9 +80,10 @@ ggml_tensor* GraphBuilder::rope(ggml_tensor* x) {
   const int mode = r.interleaved ? GGML_ROPE_TYPE_NORMAL : GGML_ROPE_TYPE_NEOX;
   // ext_factor mixes interpolated and original angles by frequency: all or nothing here.
   const float ext_factor = r.scaling == model::RopeScaling::kYarn ? 1.0F : 0.0F;
-  return ggml_rope_ext(context_, x, inputs_.positions, nullptr, static_cast<int>(r.n_dims), mode,
-                       static_cast<int>(r.n_ctx_original), r.freq_base, 1.0F / r.factor, ext_factor,
-                       r.attn_factor, r.beta_fast, r.beta_slow);
+  return ggml_rope_ext(context_, x, inputs_.positions, weights_.rope_factors,
+                       static_cast<int>(r.n_dims), mode, static_cast<int>(r.n_ctx_original),
+                       r.freq_base, 1.0F / r.factor, ext_factor, r.attn_factor, r.beta_fast,
+                       r.beta_slow);
 }
 
 void GraphBuilder::store(int64_t layer, const QueryKeyValue& qkv) {
@@ -119,6 +146,11 @@ ggml_tensor* GraphBuilder::feed_forward(ggml_tensor* x, const FeedForwardWeights
   return ggml_mul_mat(context_, w.down, ggml_swiglu_split(context_, gate, up));
 }
 
+ggml_tensor* GraphBuilder::gated_shared_expert(ggml_tensor* x, const LayerWeights& w) {
+  ggml_tensor* gate = ggml_sigmoid(context_, ggml_mul_mat(context_, w.shared_gate, x));  // [T, 1]
+  return ggml_mul(context_, feed_forward(x, w.shared), gate);
+}
+
 Routing GraphBuilder::route(ggml_tensor* residual, ggml_tensor* x, ggml_tensor* router) {
   const model::RouterSpec& r = spec_.router;
   const int64_t n_rows = x->ne[1];
@@ -161,6 +193,7 @@ ggml_tensor* GraphBuilder::combine(const Routing& routing, ggml_tensor* results)
                                     weighted->nb[2], static_cast<size_t>(i) * weighted->nb[1]);
     sum = sum == nullptr ? row : ggml_add(context_, sum, row);
   }
+  if (routing.shared != nullptr) sum = ggml_add(context_, sum, routing.shared);
   return ggml_add(context_, sum, routing.residual);
 }
 

@@ -23,10 +23,12 @@ struct GraphShape {
   int32_t n_kv = kCellBucket;  // cells that attention reads
   int32_t n_outputs = 1;       // tokens whose logits are computed; 0 to n_tokens
 
+  // Whether fewer tokens than all want logits, so that rows must be selected.
+  bool selects_outputs() const { return n_outputs > 0 && n_outputs < n_tokens; }
   bool operator==(const GraphShape&) const = default;
 };
 
-// Tensors that are set before each run of a graph.
+// Tensors that are set before each run of a graph. Those that a graph does not need stay null.
 struct GraphInputs {
   ggml_tensor* tokens = nullptr;       // [T] I32
   ggml_tensor* positions = nullptr;    // [T] I32
@@ -35,6 +37,13 @@ struct GraphInputs {
   ggml_tensor* mask = nullptr;         // [T, n_kv] F16, 0 or -infinity
   ggml_tensor* output_rows = nullptr;  // [n_outputs] I32, indices into the ubatch
 };
+
+// How many numbers value_rows has for a ubatch of `n_tokens`.
+int64_t n_value_rows(const model::ModelSpec& spec, const KvCache& kv, int64_t n_tokens);
+
+// Inputs that live in the compute buffer of the graph they are made for.
+GraphInputs make_inputs(ggml_context* context, const model::ModelSpec& spec, const KvCache& kv,
+                        const GraphShape& shape);
 
 struct QueryKeyValue {
   ggml_tensor* query = nullptr;  // [T, n_head, head_dim_k]
@@ -48,12 +57,14 @@ struct Routing {
   ggml_tensor* x = nullptr;         // [T, n_embd], input of the experts
   ggml_tensor* ids = nullptr;       // [T, k] I32, best expert first
   ggml_tensor* weights = nullptr;   // [T, k, 1]
+  ggml_tensor* shared = nullptr;    // [T, n_embd], result of the shared expert; null without one
 };
 
 class GraphBuilder {
  public:
   GraphBuilder(ggml_context* context, ggml_cgraph* graph, const model::ModelSpec& spec,
-               const ModelWeights& weights, const KvCache& kv, const GraphShape& shape);
+               const ModelWeights& weights, const KvCache& kv, const GraphShape& shape,
+               const GraphInputs& inputs);
 
   const model::ModelSpec& spec() const { return spec_; }
   const GraphShape& shape() const { return shape_; }
@@ -69,7 +80,9 @@ class GraphBuilder {
   ggml_tensor* add(ggml_tensor* a, ggml_tensor* b) { return ggml_add(context_, a, b); }
   // x / sqrt(mean(x^2) + eps) * weight over the last dimension (Zhang and Sennrich, 2019).
   ggml_tensor* rms_norm(ggml_tensor* x, ggml_tensor* weight);
-  // Queries, keys and values of x [T, n_embd].
+  // rms_norm() over all heads together of x [T, n_head, head_dim]; `weight` [n_head * head_dim].
+  ggml_tensor* rms_norm_heads(ggml_tensor* x, ggml_tensor* weight);
+  // Queries, keys and values of x [T, n_embd], with biases where the layer has some.
   QueryKeyValue project(ggml_tensor* x, const LayerWeights& w);
   // Rotary position embedding of x [T, n_head, head_dim] at the ubatch's positions.
   ggml_tensor* rope(ggml_tensor* x);
@@ -81,11 +94,14 @@ class GraphBuilder {
                       ggml_tensor* output);
   // down(silu(gate x) * (up x)) (Shazeer, "GLU variants improve transformer", 2020).
   ggml_tensor* feed_forward(ggml_tensor* x, const FeedForwardWeights& w);
+  // feed_forward() of the shared expert times sigmoid(shared_gate x): [T, n_embd].
+  ggml_tensor* gated_shared_expert(ggml_tensor* x, const LayerWeights& w);
   // Router scores of x, the k best and their weights, as the model's RouterSpec has it.
   Routing route(ggml_tensor* residual, ggml_tensor* x, ggml_tensor* router);
   // The chosen experts' results before weighting, in routing order: [T, k, n_embd].
   ggml_tensor* experts(const Routing& routing, const FeedForwardWeights& w);
-  // residual + sum over the k experts, in routing order, of weight * result: [T, n_embd].
+  // residual + shared + sum over the k experts, in routing order, of weight * result:
+  // [T, n_embd].
   ggml_tensor* combine(const Routing& routing, ggml_tensor* results);
   // The rows of x [T, n_embd] whose logits are wanted: [n_outputs, n_embd].
   ggml_tensor* select_outputs(ggml_tensor* x);
@@ -93,8 +109,6 @@ class GraphBuilder {
   ggml_tensor* head(ggml_tensor* hidden);
 
  private:
-  ggml_tensor* new_input(ggml_type type, int64_t ne0, int64_t ne1, const char* name);
-
   ggml_context* context_;
   ggml_cgraph* graph_;
   const model::ModelSpec& spec_;

@@ -79,6 +79,27 @@ void declare_attention(const model::ModelSpec& spec, int64_t layer, LayerWeights
            {spec.n_embd, a.n_head * a.head_dim_v});
 }
 
+void declare_attention_biases(const model::ModelSpec& spec, int64_t layer, Presence presence,
+                              LayerWeights& weights, WeightList& list) {
+  const model::AttentionSpec& a = spec.attention;
+  list.add(&weights.attn_q_bias, layer_tensor(layer, "attn_q.bias"), WeightUse::kVector,
+           {a.n_head * a.head_dim_k}, presence);
+  list.add(&weights.attn_k_bias, layer_tensor(layer, "attn_k.bias"), WeightUse::kVector,
+           {a.n_head_kv * a.head_dim_k}, presence);
+  list.add(&weights.attn_v_bias, layer_tensor(layer, "attn_v.bias"), WeightUse::kVector,
+           {a.n_head_kv * a.head_dim_v}, presence);
+}
+
+void declare_feed_forward(const model::ModelSpec& spec, int64_t layer, int64_t n_ff,
+                          std::string_view suffix, FeedForwardWeights& weights, WeightList& list) {
+  const auto name = [&](std::string_view part) {
+    return layer_tensor(layer, fmt::format("ffn_{}{}.weight", part, suffix));
+  };
+  list.add(&weights.gate, name("gate"), WeightUse::kMatrix, {n_ff, spec.n_embd});
+  list.add(&weights.up, name("up"), WeightUse::kMatrix, {n_ff, spec.n_embd});
+  list.add(&weights.down, name("down"), WeightUse::kMatrix, {spec.n_embd, n_ff});
+}
+
 void declare_experts(const model::ModelSpec& spec, int64_t layer, LayerWeights& weights,
                      WeightList& list) {
   const auto name = [&](std::string_view n) { return layer_tensor(layer, n); };

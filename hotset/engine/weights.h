@@ -55,18 +55,24 @@ struct LayerWeights {
   ggml_tensor* attn_k = nullptr;       // [n_head_kv * head_dim_k, n_embd]
   ggml_tensor* attn_v = nullptr;       // [n_head_kv * head_dim_v, n_embd]
   ggml_tensor* attn_output = nullptr;  // [n_embd, n_head * head_dim_v]
-  ggml_tensor* attn_q_norm = nullptr;  // [head_dim_k]
-  ggml_tensor* attn_k_norm = nullptr;  // [head_dim_k]
-  ggml_tensor* ffn_norm = nullptr;     // [n_embd]
+  ggml_tensor* attn_q_bias = nullptr;  // as long as the rows of attn_q
+  ggml_tensor* attn_k_bias = nullptr;
+  ggml_tensor* attn_v_bias = nullptr;
+  ggml_tensor* attn_q_norm = nullptr;  // [head_dim_k], or over all heads
+  ggml_tensor* attn_k_norm = nullptr;
+  ggml_tensor* ffn_norm = nullptr;  // [n_embd]
   FeedForwardWeights dense;
-  ggml_tensor* router = nullptr;  // [n_expert, n_embd]
-  FeedForwardWeights experts;     // each with n_expert in front
+  ggml_tensor* router = nullptr;       // [n_expert, n_embd]
+  FeedForwardWeights experts;          // each with n_expert in front
+  FeedForwardWeights shared;           // of the shared expert
+  ggml_tensor* shared_gate = nullptr;  // [n_embd], how much of the shared expert a token gets
 };
 
 struct ModelWeights {
   ggml_tensor* token_embedding = nullptr;  // [n_vocab, n_embd]
   ggml_tensor* output_norm = nullptr;      // [n_embd]
   ggml_tensor* output = nullptr;           // [n_vocab, n_embd]
+  ggml_tensor* rope_factors = nullptr;     // [rope dimensions / 2], divisors of the frequencies
   std::vector<LayerWeights> layers;
 };
 
@@ -90,6 +96,12 @@ void declare_decoder(const model::ModelSpec& spec, ModelWeights& weights, Weight
 // Declares norm, projections and output of attention in layer `layer`.
 void declare_attention(const model::ModelSpec& spec, int64_t layer, LayerWeights& weights,
                        WeightList& list);
+// Declares biases of the projections.
+void declare_attention_biases(const model::ModelSpec& spec, int64_t layer, Presence presence,
+                              LayerWeights& weights, WeightList& list);
+// Declares a dense feed-forward network of width `n_ff` under "ffn_gate" + suffix and so on.
+void declare_feed_forward(const model::ModelSpec& spec, int64_t layer, int64_t n_ff,
+                          std::string_view suffix, FeedForwardWeights& weights, WeightList& list);
 // Declares norm, router and experts (separate gate and up) of layer `layer`.
 void declare_experts(const model::ModelSpec& spec, int64_t layer, LayerWeights& weights,
                      WeightList& list);

@@ -99,6 +99,7 @@ Result<ModelSpec> read_common_spec(const GgufFile& file, std::string_view archit
   spec.n_embd = reader.require("embedding_length", 1, kMaxWidth);
   spec.n_ff = reader.find("feed_forward_length", kMaxWidth, 0);
   spec.n_ff_expert = reader.find("expert_feed_forward_length", kMaxWidth, 0);
+  spec.n_ff_shared = reader.find("expert_shared_feed_forward_length", kMaxWidth, 0);
   spec.norm_eps = reader.require_float("attention.layer_norm_rms_epsilon");
 
   AttentionSpec& attention = spec.attention;

@@ -60,6 +60,7 @@ struct ModelSpec {
   int64_t n_vocab = 0;
   int64_t n_ff = 0;         // width of a dense feed-forward network; 0 if there is none
   int64_t n_ff_expert = 0;  // width of one expert
+  int64_t n_ff_shared = 0;  // width of the shared expert; 0 if there is none
   float norm_eps = 1e-5F;
   AttentionSpec attention;
   RopeSpec rope;

@@ -6,6 +6,9 @@
 
 namespace hotset::engine {
 
+const Architecture& llama_architecture();
+const Architecture& olmoe_architecture();
+const Architecture& qwen2moe_architecture();
 const Architecture& qwen3moe_architecture();
 
 }  // namespace hotset::engine

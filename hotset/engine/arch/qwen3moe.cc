@@ -31,19 +31,10 @@ class Qwen3Moe final : public Architecture {
     }
   }
 
-  ggml_tensor* attention(GraphBuilder& g, int64_t layer, ggml_tensor* hidden) const override {
-    const LayerWeights& w = g.layer(layer);
-    ggml_tensor* x = g.rms_norm(hidden, w.attn_norm);
-    QueryKeyValue qkv = g.project(x, w);
+  QueryKeyValue position(GraphBuilder& g, const LayerWeights& w, QueryKeyValue qkv) const override {
     qkv.query = g.rope(g.rms_norm(qkv.query, w.attn_q_norm));
     qkv.key = g.rope(g.rms_norm(qkv.key, w.attn_k_norm));
-    return g.add(g.attend(layer, qkv, g.inputs().mask, w.attn_output), hidden);
-  }
-
-  Routing route(GraphBuilder& g, int64_t layer, ggml_tensor* hidden) const override {
-    const LayerWeights& w = g.layer(layer);
-    ggml_tensor* x = g.rms_norm(hidden, w.ffn_norm);
-    return g.route(hidden, x, w.router);
+    return qkv;
   }
 };
 

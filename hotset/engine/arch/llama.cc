@@ -1,0 +1,43 @@
+// Llama (Touvron et al., 2023) and, with experts, Mixtral (Jiang et al., "Mixtral of Experts",
+// 2024): interleaved RoPE, softmax router, weights of the chosen experts normalised.
+#include "hotset/engine/arch/architectures.h"
+
+namespace hotset::engine {
+namespace {
+
+class Llama final : public Architecture {
+ public:
+  std::string_view name() const override { return "llama"; }
+
+  Result<model::ModelSpec> read_spec(const model::GgufFile& file) const override {
+    HOTSET_TRY(model::ModelSpec spec, model::read_common_spec(file, name()));
+    // Files have the experts' width in the key of the dense one.
+    if (spec.n_ff_expert == 0) spec.n_ff_expert = spec.n_ff;
+    HOTSET_RETURN_IF_ERROR(model::require_experts(spec, file.name()));
+    spec.rope.interleaved = true;
+    spec.router.normalise_weights = true;
+    return spec;
+  }
+
+  void declare_weights(const model::ModelSpec& spec, ModelWeights& weights,
+                       WeightList& list) const override {
+    declare_decoder(spec, weights, list);
+    list.add(&weights.rope_factors, "rope_freqs.weight", WeightUse::kVector, {spec.rope.n_dims / 2},
+             Presence::kOptional);
+    for (int64_t layer = 0; layer < spec.n_layer; ++layer) {
+      LayerWeights& w = weights.layers[static_cast<size_t>(layer)];
+      declare_attention(spec, layer, w, list);
+      declare_attention_biases(spec, layer, Presence::kOptional, w, list);
+      declare_experts(spec, layer, w, list);
+    }
+  }
+};
+
+}  // namespace
+
+const Architecture& llama_architecture() {
+  static const Llama architecture;
+  return architecture;
+}
+
+}  // namespace hotset::engine

@@ -1,0 +1,50 @@
+// OLMoE (Muennighoff et al., "OLMoE: Open Mixture-of-Experts Language Models", 2024): an RMS norm
+// over all heads of queries and of keys together, routing weights as the softmax over all experts
+// gave them.
+#include "hotset/engine/arch/architectures.h"
+
+namespace hotset::engine {
+namespace {
+
+class Olmoe final : public Architecture {
+ public:
+  std::string_view name() const override { return "olmoe"; }
+
+  Result<model::ModelSpec> read_spec(const model::GgufFile& file) const override {
+    HOTSET_TRY(model::ModelSpec spec, model::read_common_spec(file, name()));
+    // Files have the experts' width in the key of the dense one.
+    if (spec.n_ff_expert == 0) spec.n_ff_expert = spec.n_ff;
+    HOTSET_RETURN_IF_ERROR(model::require_experts(spec, file.name()));
+    return spec;
+  }
+
+  void declare_weights(const model::ModelSpec& spec, ModelWeights& weights,
+                       WeightList& list) const override {
+    const model::AttentionSpec& a = spec.attention;
+    declare_decoder(spec, weights, list);
+    for (int64_t layer = 0; layer < spec.n_layer; ++layer) {
+      LayerWeights& w = weights.layers[static_cast<size_t>(layer)];
+      declare_attention(spec, layer, w, list);
+      list.add(&w.attn_q_norm, layer_tensor(layer, "attn_q_norm.weight"), WeightUse::kVector,
+               {a.n_head * a.head_dim_k});
+      list.add(&w.attn_k_norm, layer_tensor(layer, "attn_k_norm.weight"), WeightUse::kVector,
+               {a.n_head_kv * a.head_dim_k});
+      declare_experts(spec, layer, w, list);
+    }
+  }
+
+  QueryKeyValue position(GraphBuilder& g, const LayerWeights& w, QueryKeyValue qkv) const override {
+    qkv.query = g.rope(g.rms_norm_heads(qkv.query, w.attn_q_norm));
+    qkv.key = g.rope(g.rms_norm_heads(qkv.key, w.attn_k_norm));
+    return qkv;
+  }
+};
+
+}  // namespace
+
+const Architecture& olmoe_architecture() {
+  static const Olmoe architecture;
+  return architecture;
+}
+
+}  // namespace hotset::engine
