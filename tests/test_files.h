@@ -1,15 +1,15 @@
-// Where tests find their files, and how they leave none behind.
+// Where tests find their files.
 #ifndef TESTS_TEST_FILES_H_
 #define TESTS_TEST_FILES_H_
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
 #include <string>
 
 #include "hotset/base/error.h"
+#include "hotset/base/temporary_folder.h"
 
 namespace hotset::test {
 
@@ -29,27 +29,6 @@ inline std::filesystem::path shared_dir(const char* folder) {
   const std::filesystem::path found = std::filesystem::path(path) / folder;
   return std::filesystem::is_directory(found) ? found : std::filesystem::path();
 }
-
-// A folder of its own that goes away with the object.
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "hotset-test-XXXXXX").string();
-    HOTSET_CHECK(mkdtemp(pattern.data()) != nullptr);
-    path_ = pattern;
-  }
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-
-  std::filesystem::path operator/(const std::string& name) const { return path_ / name; }
-
- private:
-  std::filesystem::path path_;
-};
 
 }  // namespace hotset::test
 

@@ -35,11 +35,9 @@ std::optional<int64_t> scalar_int(const gguf_context* context, int64_t id) {
       return gguf_get_val_i32(context, id);
     case GGUF_TYPE_INT64:
       return gguf_get_val_i64(context, id);
-    case GGUF_TYPE_UINT64: {
-      const uint64_t value = gguf_get_val_u64(context, id);
-      // Out of every range that is ever asked for, as it should be.
-      return static_cast<int64_t>(std::min<uint64_t>(value, INT64_MAX));
-    }
+    case GGUF_TYPE_UINT64:
+      // Those above INT64_MAX are caught by the caller.
+      return static_cast<int64_t>(gguf_get_val_u64(context, id));
     default:
       return std::nullopt;
   }
@@ -64,12 +62,17 @@ std::string describe(const TensorInfo& tensor) {
 }
 
 Result<GgufFile> GgufFile::open(const std::filesystem::path& path) {
+  HOTSET_TRY(GgufFile file, open_alone(path));
+  HOTSET_RETURN_IF_ERROR(file.open_other_parts(path));
+  return file;
+}
+
+Result<GgufFile> GgufFile::open_alone(const std::filesystem::path& path) {
   HOTSET_TRY(MappedFile mapped, MappedFile::open(path));
   GgufFile file;
   file.name_ = path.string();
   const std::span<const uint8_t> bytes = mapped.bytes();
   HOTSET_RETURN_IF_ERROR(file.add_part({std::move(mapped), bytes, path.string()}));
-  HOTSET_RETURN_IF_ERROR(file.open_other_parts(path));
   return file;
 }
 
@@ -121,11 +124,27 @@ Status GgufFile::add_tensors(const gguf_context* context, size_t part) {
   return {};
 }
 
+Result<GgufFile::Part> GgufFile::open_part(const std::filesystem::path& path, int64_t index,
+                                           int64_t count) {
+  HOTSET_TRY(GgufFile file, open_alone(path));
+  HOTSET_TRY(const int64_t found_index, file.require_int(kSplitNumberKey, 0, kMaxParts));
+  HOTSET_TRY(const int64_t found_count, file.require_int(kSplitCountKey, 0, kMaxParts));
+  if (found_index != index || found_count != count) {
+    return make_error(ErrorCode::kCorrupt, "{}: this is part {} of {}", path.string(),
+                      found_index + 1, found_count);
+  }
+  return std::move(file.parts_.front());
+}
+
 Status GgufFile::open_other_parts(const std::filesystem::path& path) {
   HOTSET_TRY(const auto count, find_int(kSplitCountKey, 0, kMaxParts));
   if (count.value_or(0) <= 1) return {};
   HOTSET_TRY(const int64_t number, require_int(kSplitNumberKey, 0, kMaxParts));
   HOTSET_TRY(const int64_t n_tensors, require_int(kSplitTensorsKey, 0, INT32_MAX));
+  if (number >= *count) {
+    return make_error(ErrorCode::kCorrupt, "{}: found part {} of {} ('{}', '{}')", path.string(),
+                      number + 1, *count, kSplitNumberKey, kSplitCountKey);
+  }
   const std::string own_suffix = part_suffix(number + 1, *count);
   const std::string file_name = path.filename().string();
   if (!file_name.ends_with(own_suffix)) {
@@ -141,21 +160,11 @@ Status GgufFile::open_other_parts(const std::filesystem::path& path) {
   }
   for (int64_t i = 1; i < *count; ++i) {
     const std::filesystem::path other = path.parent_path() / (prefix + part_suffix(i + 1, *count));
-    HOTSET_TRY(GgufFile part, [&]() -> Result<GgufFile> {
-      HOTSET_TRY(MappedFile mapped, MappedFile::open(other));
-      const std::span<const uint8_t> bytes = mapped.bytes();
-      GgufFile opened;
-      opened.name_ = other.string();
-      HOTSET_RETURN_IF_ERROR(opened.add_part({std::move(mapped), bytes, other.string()}));
-      return opened;
-    }());
-    HOTSET_TRY(const int64_t part_number, part.require_int(kSplitNumberKey, 0, kMaxParts));
-    HOTSET_TRY(const int64_t part_count, part.require_int(kSplitCountKey, 0, kMaxParts));
-    if (part_number != i || part_count != *count) {
-      return make_error(ErrorCode::kCorrupt, "{}: found part {} of {}, expected part {} of {}",
-                        other.string(), part_number + 1, part_count, i + 1, *count);
+    auto part = open_part(other, i, *count);
+    if (!part) {
+      return add_context(std::move(part).error(), fmt::format("part {} of {}", i + 1, *count));
     }
-    HOTSET_RETURN_IF_ERROR(add_part(std::move(part.parts_.front())));
+    HOTSET_RETURN_IF_ERROR(add_part(*std::move(part)));
   }
   if (std::cmp_not_equal(tensors_.size(), n_tensors)) {
     return make_error(ErrorCode::kCorrupt,
@@ -211,6 +220,10 @@ Result<std::optional<int64_t>> GgufFile::find_int(std::string_view key, int64_t 
   if (id < 0) return std::nullopt;
   const std::optional<int64_t> value = scalar_int(metadata_.get(), id);
   if (!value) return wrong_type(key, id, "an integer");
+  if (*value < 0 && gguf_get_kv_type(metadata_.get(), id) == GGUF_TYPE_UINT64) {
+    return make_error(ErrorCode::kCorrupt, "{}: key '{}': found {}, expected {} to {}", name_, key,
+                      static_cast<uint64_t>(*value), min, max);
+  }
   if (*value < min || *value > max) {
     return make_error(ErrorCode::kCorrupt, "{}: key '{}': found {}, expected {} to {}", name_, key,
                       *value, min, max);
@@ -230,14 +243,15 @@ Result<std::optional<double>> GgufFile::find_float(std::string_view key) const {
       value = gguf_get_val_f64(metadata_.get(), id);
       break;
     default: {
-      const std::optional<int64_t> integer = scalar_int(metadata_.get(), id);
-      if (!integer) return wrong_type(key, id, "a number");
+      if (!scalar_int(metadata_.get(), id)) return wrong_type(key, id, "a number");
+      HOTSET_TRY(const std::optional<int64_t> integer, find_int(key));
       value = static_cast<double>(*integer);
     }
   }
-  if (!std::isfinite(value)) {
-    return make_error(ErrorCode::kCorrupt, "{}: key '{}': found {}, expected a finite number",
-                      name_, key, value);
+  // Models compute in float; NaN fails as well.
+  if (!(std::abs(value) <= std::numeric_limits<float>::max())) {
+    return make_error(ErrorCode::kCorrupt,
+                      "{}: key '{}': found {}, expected a finite 32-bit number", name_, key, value);
   }
   return value;
 }
@@ -307,6 +321,12 @@ Result<std::optional<std::vector<int64_t>>> GgufFile::find_ints(std::string_view
       break;
     case GGUF_TYPE_UINT64:
       append<uint64_t>(data, n, values);
+      if (const auto over = std::ranges::find_if(values, [](int64_t v) { return v < 0; });
+          over != values.end()) {
+        return make_error(ErrorCode::kCorrupt, "{}: key '{}': found {} at {}, expected at most {}",
+                          name_, key, static_cast<uint64_t>(*over), over - values.begin(),
+                          std::numeric_limits<int64_t>::max());
+      }
       break;
     case GGUF_TYPE_INT64:
       append<int64_t>(data, n, values);

@@ -87,6 +87,10 @@ class GgufFile {
   GgufFile() = default;
   Status add_part(Part part);
   Status add_tensors(const gguf_context* context, size_t part);
+  // A file by itself, whatever it says of other parts.
+  static Result<GgufFile> open_alone(const std::filesystem::path& path);
+  // The file that must be part `index` (from 0) of `count`.
+  static Result<Part> open_part(const std::filesystem::path& path, int64_t index, int64_t count);
   Status open_other_parts(const std::filesystem::path& path);
   int64_t key_id(std::string_view key) const;
   std::unexpected<Error> wrong_type(std::string_view key, int64_t id,

@@ -98,11 +98,12 @@ class Scanner {
   Status scan_magic() {
     if (bytes_.size() < kMagic.size() || std::memcmp(bytes_.data(), kMagic.data(), 4) != 0) {
       std::string found;
-      for (size_t i = 0; i < std::min<size_t>(4, bytes_.size()); ++i) {
-        found += fmt::format("{:02x} ", bytes_[i]);
+      for (size_t i = 0; i < std::min(kMagic.size(), bytes_.size()); ++i) {
+        found += fmt::format("{}{:02x}", i > 0 ? " " : "", bytes_[i]);
       }
-      return corrupt(0, "found {}, expected the magic 'GGUF': this is not a GGUF file",
-                     found.empty() ? "nothing" : found);
+      return make_error(ErrorCode::kCorrupt,
+                        "{}: this is not a GGUF file: found {} at its start, expected 'GGUF'",
+                        file_name_, found.empty() ? "nothing" : found);
     }
     position_ = kMagic.size();
     HOTSET_TRY(const auto version, read<uint32_t>("version"));
@@ -157,6 +158,10 @@ class Scanner {
     if (key == GGUF_KEY_GENERAL_ALIGNMENT) {
       return corrupt(start, "key '{}': found an array, expected u32", key);
     }
+    if (type == GGUF_TYPE_ARRAY) {
+      return corrupt(start, "key '{}': found an array of arrays, expected one of single values",
+                     key);
+    }
     return skip_values(key, type, n);
   }
 
@@ -167,7 +172,10 @@ class Scanner {
       return {};
     }
     const uint64_t each = value_bytes(type);
-    if (each == 0) return corrupt(start, "key '{}': found value type {}, unknown here", key, type);
+    if (each == 0) {
+      return corrupt(start, "key '{}': found value type {}, expected 0 to {}", key, type,
+                     GGUF_TYPE_COUNT - 1);
+    }
     if (n > left() / each) {
       return corrupt(start, "key '{}': {} values of {} bytes, but only {} bytes are left", key, n,
                      each, left());
@@ -195,9 +203,12 @@ class Scanner {
     int64_t n_elements = 1;
     for (uint32_t d = 0; d < n_dims; ++d) {
       HOTSET_TRY(ne[d], read<int64_t>("dimension of a tensor"));
-      if (ne[d] <= 0 || __builtin_mul_overflow(n_elements, ne[d], &n_elements)) {
+      if (ne[d] <= 0) {
         return corrupt(start, "tensor '{}': dimension {} is {}, expected a positive size", name, d,
                        ne[d]);
+      }
+      if (__builtin_mul_overflow(n_elements, ne[d], &n_elements)) {
+        return corrupt(start, "tensor '{}': found more values than 64 bits can count", name);
       }
     }
     HOTSET_TRY(const auto type, read<uint32_t>("type of a tensor"));

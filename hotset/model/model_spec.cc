@@ -1,6 +1,7 @@
 #include "hotset/model/model_spec.h"
 
 #include <algorithm>
+#include <limits>
 
 namespace hotset::model {
 namespace {
@@ -9,6 +10,8 @@ namespace {
 constexpr int64_t kMaxLayers = 1024;
 constexpr int64_t kMaxWidth = 1 << 20;
 constexpr int64_t kMaxExperts = 1 << 16;
+constexpr int64_t kMaxExpertsUsed = 1024;  // graphs have nodes for each of them in every layer
+constexpr int64_t kMaxVocabulary = std::numeric_limits<int32_t>::max();
 constexpr int64_t kMaxContext = 1 << 28;
 
 // Reads keys under the architecture's prefix; keeps the first error, so that a list of reads stays
@@ -112,13 +115,13 @@ Result<ModelSpec> read_common_spec(const GgufFile& file, std::string_view archit
 
   RouterSpec& router = spec.router;
   router.n_expert = reader.find("expert_count", kMaxExperts, 0);
-  router.n_expert_used = reader.find("expert_used_count", kMaxExperts, 0);
+  router.n_expert_used = reader.find("expert_used_count", kMaxExpertsUsed, 0);
 
   // The embedding is the truth about the vocabulary: some files have no tokenizer, some no key.
   if (const TensorInfo* embedding = file.find_tensor("token_embd.weight")) {
     spec.n_vocab = embedding->ne[1];
   } else {
-    spec.n_vocab = reader.find("vocab_size", int64_t{1} << 31, 0);
+    spec.n_vocab = reader.find("vocab_size", kMaxVocabulary, 0);
   }
   HOTSET_RETURN_IF_ERROR(reader.status());
   HOTSET_RETURN_IF_ERROR(check_spec(spec, file.name()));
@@ -137,12 +140,14 @@ Status check_spec(const ModelSpec& spec, std::string_view file_name) {
       attention.n_head_kv <= attention.n_head && attention.n_head % attention.n_head_kv == 0,
       "attention.head_count_kv", attention.n_head_kv,
       fmt::format("a divisor of {} heads", attention.n_head)));
-  HOTSET_RETURN_IF_ERROR(require(attention.head_dim_k > 0 && attention.head_dim_v > 0,
-                                 "attention.key_length", attention.head_dim_k, "at least 1"));
-  HOTSET_RETURN_IF_ERROR(require(
-      attention.n_head * std::max(attention.head_dim_k, attention.head_dim_v) <= kMaxWidth,
-      "attention.head_count", attention.n_head,
-      fmt::format("heads of {} to be at most {} wide together", attention.head_dim_k, kMaxWidth)));
+  HOTSET_RETURN_IF_ERROR(require(attention.head_dim_k > 0, "attention.key_length",
+                                 attention.head_dim_k, "at least 1"));
+  HOTSET_RETURN_IF_ERROR(require(attention.head_dim_v > 0, "attention.value_length",
+                                 attention.head_dim_v, "at least 1"));
+  const int64_t head_dim = std::max(attention.head_dim_k, attention.head_dim_v);
+  HOTSET_RETURN_IF_ERROR(
+      require(attention.n_head * head_dim <= kMaxWidth, "attention.head_count", attention.n_head,
+              fmt::format("heads of {} to be at most {} wide together", head_dim, kMaxWidth)));
   HOTSET_RETURN_IF_ERROR(require(
       spec.rope.n_dims % 2 == 0 && spec.rope.n_dims <= attention.head_dim_k, "rope.dimension_count",
       spec.rope.n_dims, fmt::format("an even number up to {}", attention.head_dim_k)));
@@ -156,6 +161,8 @@ Status check_spec(const ModelSpec& spec, std::string_view file_name) {
                       "{}: attention.layer_norm_rms_epsilon: found {}, expected at least 0",
                       file_name, spec.norm_eps);
   }
+  HOTSET_RETURN_IF_ERROR(require(spec.n_vocab <= kMaxVocabulary, "vocabulary", spec.n_vocab,
+                                 fmt::format("at most {}", kMaxVocabulary)));
   const RouterSpec& router = spec.router;
   HOTSET_RETURN_IF_ERROR(
       require(router.n_expert == 0 ||
@@ -167,8 +174,9 @@ Status check_spec(const ModelSpec& spec, std::string_view file_name) {
 
 Status require_experts(const ModelSpec& spec, std::string_view file_name) {
   if (spec.router.n_expert == 0) {
-    return make_error(ErrorCode::kCorrupt, "{}: key '{}.expert_count': found 0, expected at least 1",
-                      file_name, spec.architecture);
+    return make_error(ErrorCode::kCorrupt,
+                      "{}: key '{}.expert_count': found 0, expected at least 1", file_name,
+                      spec.architecture);
   }
   if (spec.n_ff_expert == 0) {
     return make_error(ErrorCode::kCorrupt,
