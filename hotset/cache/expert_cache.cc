@@ -71,7 +71,7 @@ struct ExpertCache::State {
   void resize_scratch();
   void collect(std::span<const int32_t> ids);
   void split_hits_and_misses(GroupState& group, int32_t layer_index);
-  void find_places(GroupState& group);
+  void find_places(GroupState& group, int32_t layer_index);
   Status check_current(const Lookup& asked) const;
   Status mark_cpu(std::span<const int32_t> experts);
   size_t choose_uploads(const GroupState& group, ExpertIndex first_expert);
@@ -149,7 +149,7 @@ void ExpertCache::State::split_hits_and_misses(GroupState& group, int32_t layer_
   }
 }
 
-void ExpertCache::State::find_places(GroupState& group) {
+void ExpertCache::State::find_places(GroupState& group, int32_t layer_index) {
   places.clear();
   if (misses.empty() || !group.policy) return;
   int32_t slot = group.table.full() ? kNoSlot : group.table.first_empty();
@@ -161,7 +161,8 @@ void ExpertCache::State::find_places(GroupState& group) {
   const size_t n_empty = places.size();
   if (n_empty == misses.size()) return;
   const std::span<Victim> wanted = std::span(victims).subspan(n_empty, misses.size() - n_empty);
-  const int32_t n = group.policy->choose_victims({group.needed_stamps, serial}, wanted);
+  const int32_t n =
+      group.policy->choose_victims({group.needed_stamps, serial, layer_index}, wanted);
   for (const Victim& victim : wanted.first(index(n))) {
     places.push_back({victim.slot, victim.expert, victim.score});
   }
@@ -406,7 +407,7 @@ Result<Lookup> ExpertCache::classify(int32_t layer, std::span<const int32_t> ids
   s.last_classified = ++s.serial;
   s.collect(ids);
   s.split_hits_and_misses(group, at->layer_index);
-  s.find_places(group);
+  s.find_places(group, at->layer_index);
   s.lookup = {.layer = layer,
               .group = at->group,
               .n_tokens = n_tokens,

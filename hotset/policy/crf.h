@@ -6,7 +6,8 @@
 //   log2(crf decayed to now) * half-life = log2(crf) * half-life + last use - clock,
 // in tokens, and `key` is the first two terms as a fixed-point number with 20 fractional bits. So
 // comparisons are exact, and "smallest CRF" means up to a factor of 2^(2^-21 / half-life).
-// Choosing n victims costs O(layers + n log), not the slots.
+// A use only raises it, so the heaps need not hear of it (rank_heaps.h). Choosing n victims costs
+// O(layers + n log), whatever the number of slots.
 // Thread-compatible, const functions included: choosing uses scratch memory.
 #ifndef HOTSET_POLICY_CRF_H_
 #define HOTSET_POLICY_CRF_H_
@@ -47,8 +48,7 @@ class Crf final : public Policy {
   int64_t key(ExpertIndex expert) const;
 
   CrfTable crf_;
-  RankHeaps heaps_;               // one per layer
-  std::vector<int64_t> offsets_;  // [n_layers] clocks in key units
+  RankHeaps heaps_;  // one per layer
 };
 
 }  // namespace hotset

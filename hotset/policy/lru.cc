@@ -16,8 +16,15 @@ double Lru::score_after_use(ExpertIndex expert) const {
 }
 
 int32_t Lru::choose_victims(const NeededSlots& needed, std::span<Victim> victims) const {
-  const int64_t no_offset = 0;
-  const int32_t n = heap_.choose(needed, std::span(&no_offset, 1), victims);
+  struct Order {
+    std::span<const int64_t> last_use;
+    double value(int32_t, int64_t key) const { return static_cast<double>(key); }
+    double rank(int32_t, double value) const { return value; }
+    int64_t key(int32_t, ExpertIndex expert, int64_t) const {
+      return last_use[static_cast<size_t>(expert)];
+    }
+  };
+  const int32_t n = heap_.choose(needed, Order{last_use_}, victims);
   for (Victim& victim : victims.first(static_cast<size_t>(n))) {
     victim.score = score(victim.expert);
   }
@@ -36,7 +43,6 @@ void Lru::on_lookup(int32_t layer_index, std::span<const Use> uses) {
   for (const Use& use : uses) {
     crf_.use(layer_index, use.expert);
     last_use_[static_cast<size_t>(use.expert)] = lookup_;
-    if (use.slot != kNoSlot) heap_.update(use.expert, lookup_);
   }
 }
 

@@ -32,8 +32,13 @@ double Belady::score(ExpertIndex expert) const {
 double Belady::score_after_use(ExpertIndex expert) const { return worth(future_.next_use(expert)); }
 
 int32_t Belady::choose_victims(const NeededSlots& needed, std::span<Victim> victims) const {
-  const int64_t no_offset = 0;
-  const int32_t n = heap_.choose(needed, std::span(&no_offset, 1), victims);
+  // A use makes the next one farther, so keys fall and are stored at once: they are never bounds.
+  struct Order {
+    double value(int32_t, int64_t key) const { return static_cast<double>(key); }
+    double rank(int32_t, double value) const { return value; }
+    int64_t key(int32_t, ExpertIndex, int64_t stored_key) const { return stored_key; }
+  };
+  const int32_t n = heap_.choose(needed, Order{}, victims);
   for (Victim& victim : victims.first(static_cast<size_t>(n))) {
     victim.score = score(victim.expert);
   }

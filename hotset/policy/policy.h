@@ -37,10 +37,11 @@ struct Victim {
   int32_t list = -1;        // class_lru: the class; else -1
 };
 
-// The slots that the current lookup needs: slot s is needed if stamps[s] == stamp.
+// The slots that the lookup being planned needs: slot s is needed if stamps[s] == stamp.
 struct NeededSlots {
   std::span<const uint64_t> stamps;  // [n_slots]
   uint64_t stamp = 0;
+  int32_t layer_index = 0;  // of the lookup
 
   bool contains(int32_t slot) const { return stamps[static_cast<size_t>(slot)] == stamp; }
 };

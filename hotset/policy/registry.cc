@@ -7,6 +7,8 @@
 
 #include "hotset/policy/class_lru.h"
 #include "hotset/policy/crf.h"
+#include "hotset/policy/crf_auto.h"
+#include "hotset/policy/crf_blend.h"
 #include "hotset/policy/lru.h"
 #include "hotset/policy/offline.h"
 #include "hotset/policy/static_hot_set.h"
@@ -14,8 +16,9 @@
 namespace hotset {
 namespace {
 
-constexpr std::array<std::string_view, 7> kNames = {
-    "class_lru", "crf", "lru", "static", "belady", "belady-demand", "unbounded"};
+constexpr std::array<std::string_view, 9> kNames = {"class_lru", "crf",           "crf-blend",
+                                                    "crf-auto",  "lru",           "static",
+                                                    "belady",    "belady-demand", "unbounded"};
 
 // A name of the registry with its parameter, if it has one.
 struct ParsedName {
@@ -104,6 +107,8 @@ Result<std::unique_ptr<Policy>> make_policy(std::string_view name, const PolicyC
   const PolicyShape& shape = config.shape;
   if (parsed.base == "class_lru") return std::make_unique<ClassLru>(shape);
   if (parsed.base == "crf") return std::make_unique<Crf>(shape, parsed.half_life_tokens);
+  if (parsed.base == "crf-blend") return std::make_unique<CrfBlend>(shape);
+  if (parsed.base == "crf-auto") return std::make_unique<CrfAuto>(shape);
   if (parsed.base == "lru") return std::make_unique<Lru>(shape);
   if (parsed.base == "static") return std::make_unique<StaticHotSet>(shape, config.profile);
   if (parsed.base == "belady") {
