@@ -117,6 +117,7 @@ const BpeEncoder::Merge* BpeEncoder::find_merge(int32_t left, int32_t right) con
 }
 
 Status BpeEncoder::encode(std::string_view text, std::vector<int32_t>& ids) const {
+  HOTSET_CHECK(text.size() <= kMaxTextBytes);
   std::vector<std::string_view> words;
   HOTSET_RETURN_IF_ERROR(pretokenizer_.split(text, words));
   Workspace workspace;

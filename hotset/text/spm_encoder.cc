@@ -59,7 +59,25 @@ Result<std::unique_ptr<SpmEncoder>> SpmEncoder::create(const TokenizerSpec& spec
 }
 
 Status SpmEncoder::encode(std::string_view text, std::vector<int32_t>& ids) const {
-  std::string written;
+  HOTSET_CHECK(!text.empty() && text.size() <= kMaxTextBytes);
+  Workspace workspace;
+  split_into_symbols(text, workspace);
+  merge_all(workspace);
+  for (int32_t i = 0; i >= 0;) {
+    const Symbol& symbol = workspace.symbols[static_cast<size_t>(i)];
+    const auto found = tokens_.find(workspace.text_of(symbol));
+    if (found != tokens_.end() && !found->second.unused) {
+      ids.push_back(found->second.id);
+    } else {
+      HOTSET_RETURN_IF_ERROR(append_parts(workspace.text_of(symbol), workspace.halves, ids));
+    }
+    i = symbol.next;
+  }
+  return {};
+}
+
+void SpmEncoder::split_into_symbols(std::string_view text, Workspace& workspace) const {
+  std::string& written = workspace.written;
   written.reserve(text.size() + text.size() / 2);
   if (add_space_prefix_) written += kSpmSpace;
   for (const char c : text) {
@@ -69,43 +87,31 @@ Status SpmEncoder::encode(std::string_view text, std::vector<int32_t>& ids) cons
       written += c;
     }
   }
-  Workspace workspace;
   std::vector<Symbol>& symbols = workspace.symbols;
   for (size_t at = 0; at < written.size();) {
-    const std::string_view rest = std::string_view(written).substr(at);
-    const Utf8Step step = next_utf8(rest);
+    const Utf8Step step = next_utf8(std::string_view(written).substr(at));
     // Bytes that are no text stay alone, so that each finds its byte token.
     const size_t n_bytes = step.kind == Utf8Kind::kValid ? step.n_bytes : 1;
     const auto i = static_cast<int32_t>(symbols.size());
-    symbols.push_back({rest.substr(0, n_bytes), i - 1, i + 1});
+    symbols.push_back({static_cast<uint32_t>(at), static_cast<uint32_t>(n_bytes), i - 1, i + 1});
     at += n_bytes;
   }
   symbols.back().next = kNone;
-  merge_all(workspace);
-  for (int32_t i = 0; i >= 0; i = symbols[static_cast<size_t>(i)].next) {
-    const std::string_view symbol = symbols[static_cast<size_t>(i)].text;
-    const auto found = tokens_.find(symbol);
-    if (found != tokens_.end() && !found->second.unused) {
-      ids.push_back(found->second.id);
-    } else {
-      HOTSET_RETURN_IF_ERROR(append_parts(symbol, workspace.halves, ids));
-    }
-  }
-  return {};
 }
 
 void SpmEncoder::add_candidate(int32_t left, Workspace& workspace) const {
   if (left < 0) return;
   const Symbol& symbol = workspace.symbols[static_cast<size_t>(left)];
   if (symbol.next < 0) return;
-  const std::string_view right = workspace.symbols[static_cast<size_t>(symbol.next)].text;
   // Neighbours lie side by side in the text.
-  const std::string_view joined(symbol.text.data(), symbol.text.size() + right.size());
-  if (joined.size() > longest_bytes_) return;
-  const auto found = tokens_.find(joined);
+  Symbol joined = symbol;
+  joined.n_bytes += workspace.symbols[static_cast<size_t>(symbol.next)].n_bytes;
+  if (joined.n_bytes > longest_bytes_) return;
+  const std::string_view text = workspace.text_of(joined);
+  const auto found = tokens_.find(text);
   if (found == tokens_.end()) return;
-  workspace.heap.push_back({found->second.score, left, joined.size()});
-  if (found->second.unused) workspace.halves[joined] = symbol.text.size();
+  workspace.heap.push_back({found->second.score, left, joined.n_bytes});
+  if (found->second.unused) workspace.halves[text] = symbol.n_bytes;
 }
 
 void SpmEncoder::merge_all(Workspace& workspace) const {
@@ -122,13 +128,13 @@ void SpmEncoder::merge_all(Workspace& workspace) const {
     const Candidate candidate = heap.back();
     heap.pop_back();
     Symbol& left = symbols[static_cast<size_t>(candidate.left)];
-    if (left.text.empty() || left.next < 0) continue;
+    if (left.n_bytes == 0 || left.next < 0) continue;
     Symbol& right = symbols[static_cast<size_t>(left.next)];
     // Symbols only grow, so the same number of bytes is the same pair.
-    if (left.text.size() + right.text.size() != candidate.n_bytes) continue;
-    left.text = std::string_view(left.text.data(), candidate.n_bytes);
+    if (left.n_bytes + right.n_bytes != candidate.n_bytes) continue;
+    left.n_bytes = candidate.n_bytes;
     left.next = right.next;
-    right.text = {};
+    right.n_bytes = 0;
     if (left.next >= 0) symbols[static_cast<size_t>(left.next)].previous = candidate.left;
     for (const int32_t changed : {left.previous, candidate.left}) {
       const size_t n_before = heap.size();

@@ -44,25 +44,32 @@ class SpmEncoder final : public TextEncoder {
     bool unused;  // may be passed through on the way to a longer token, but is no result
   };
   struct Symbol {
-    std::string_view text;  // empty: merged into the symbol before it
-    int32_t previous;       // positions, below 0 at the ends
+    uint32_t begin;    // in Workspace::written
+    uint32_t n_bytes;  // 0: merged into the symbol before it
+    int32_t previous;  // positions in Workspace::symbols, below 0 at the ends
     int32_t next;
   };
   // A pair that may be merged, unless one of its symbols has changed since it was found.
   struct Candidate {
     float score;
     int32_t left;
-    size_t n_bytes;  // of both symbols
+    uint32_t n_bytes;  // of both symbols
   };
   using Halves = std::unordered_map<std::string_view, size_t>;  // text -> bytes of its left half
   // Memory of one call to encode().
   struct Workspace {
+    std::string written;  // the text in the vocabulary's way
     std::vector<Symbol> symbols;
     std::vector<Candidate> heap;
     Halves halves;  // of unused tokens that were made
+
+    std::string_view text_of(const Symbol& symbol) const {
+      return std::string_view(written).substr(symbol.begin, symbol.n_bytes);
+    }
   };
 
   SpmEncoder() = default;
+  void split_into_symbols(std::string_view text, Workspace& workspace) const;
   void add_candidate(int32_t left, Workspace& workspace) const;
   void merge_all(Workspace& workspace) const;
   // The ids of a symbol that is no token by itself: of the halves that an unused token was made of,

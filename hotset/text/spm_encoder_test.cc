@@ -125,8 +125,9 @@ TEST(SpmEncoder, ControlTokensAreNotMadeOfText) {
 TEST(SpmEncoder, UnusedTokensArePassedThroughButNeverGiven) {
   TokenizerSpec spec = sentencepiece_spec({"a", "b", "c", "ab", "abc", "abca", "abcab"});
   spec.add_space_prefix = false;
-  for (const size_t unused : {3, 4, 5}) {
-    spec.types[kFirstText + unused] = static_cast<int32_t>(TokenType::kUnused);
+  constexpr size_t first = kFirstText;
+  for (const size_t id : {first + 3, first + 4, first + 5}) {
+    spec.types[id] = static_cast<int32_t>(TokenType::kUnused);
   }
   const int32_t a = kFirstText, b = kFirstText + 1, c = kFirstText + 2, abcab = kFirstText + 6;
   const Tokenizer tokenizer = make(spec);
