@@ -130,10 +130,20 @@ Result<DecodeResult> Engine::decode(std::span<const BatchToken> batch,
     begin += n;
   }
   if (!status) {
-    for (const BatchToken& t : batch) forget(t.sequence, t.position, t.position + 1);
+    forget_batch(batch);
     return std::unexpected(std::move(status).error());
   }
   return DecodeResult{.logits = logits_};
+}
+
+void Engine::forget_batch(std::span<const BatchToken> batch) {
+  // Positions of a batch follow on what is known of their sequence, so its first one is enough; one
+  // by one would be a pass over all cells for every token of a long prompt.
+  std::array<bool, kMaxSequences> done{};
+  for (const BatchToken& t : batch) {
+    if (std::exchange(done[static_cast<size_t>(t.sequence)], true)) continue;
+    forget(t.sequence, t.position, std::numeric_limits<int32_t>::max());
+  }
 }
 
 void Engine::forget(SequenceId sequence, int32_t begin, int32_t end) {

@@ -75,6 +75,8 @@ class Engine {
   explicit Engine(const EngineOptions& options) : options_(options) {}
   Status check_batch(std::span<const BatchToken> batch) const;
   Status run_ubatch(std::span<const BatchToken> ubatch);
+  // Takes back what a failed decode() has entered so far. Requires: check_batch() succeeded.
+  void forget_batch(std::span<const BatchToken> batch);
 
   EngineOptions options_;
   std::optional<device::Backend> cpu_;

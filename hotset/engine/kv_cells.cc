@@ -7,6 +7,10 @@ namespace {
 
 constexpr uint64_t bit(SequenceId sequence) { return uint64_t{1} << sequence; }
 
+void check_sequence(SequenceId sequence) {
+  HOTSET_CHECK(sequence >= 0 && sequence < kMaxSequences);
+}
+
 }  // namespace
 
 KvCells::KvCells(int32_t n_cells) : cells_(static_cast<size_t>(n_cells)) {
@@ -28,7 +32,7 @@ Status KvCells::find_free(std::span<int32_t> out) const {
 
 void KvCells::occupy(int32_t cell, int32_t position, SequenceId sequence) {
   HOTSET_CHECK(cell >= 0 && cell < n_cells() && position >= 0);
-  HOTSET_CHECK(sequence >= 0 && sequence < kMaxSequences);
+  check_sequence(sequence);
   Cell& c = cells_[static_cast<size_t>(cell)];
   HOTSET_CHECK(c.sequences == 0);
   c = {.position = position, .sequences = bit(sequence)};
@@ -40,6 +44,7 @@ void KvCells::occupy(int32_t cell, int32_t position, SequenceId sequence) {
 }
 
 void KvCells::remove(SequenceId sequence, int32_t begin, int32_t end) {
+  check_sequence(sequence);
   for (int32_t cell = 0; cell < used_end_; ++cell) {
     Cell& c = cells_[static_cast<size_t>(cell)];
     if ((c.sequences & bit(sequence)) == 0 || c.position < begin || c.position >= end) continue;
@@ -55,6 +60,8 @@ void KvCells::remove(SequenceId sequence, int32_t begin, int32_t end) {
 }
 
 void KvCells::copy(SequenceId from, SequenceId to, int32_t begin, int32_t end) {
+  check_sequence(from);
+  check_sequence(to);
   for (Cell& c : cells_) {
     if ((c.sequences & bit(from)) != 0 && c.position >= begin && c.position < end) {
       c.sequences |= bit(to);

@@ -1,7 +1,8 @@
 // Which cell of the KV memory holds which position of which sequences. Bookkeeping only: the keys
 // and values themselves are tensors with one row per cell (kv_cache.h).
 //
-// A cell may belong to several sequences at once: a shared prefix is stored once.
+// A cell may belong to several sequences at once: a shared prefix is stored once. Every function
+// requires 0 <= cell < n_cells() and 0 <= sequence < kMaxSequences.
 // Thread-compatible.
 #ifndef HOTSET_ENGINE_KV_CELLS_H_
 #define HOTSET_ENGINE_KV_CELLS_H_
@@ -32,7 +33,7 @@ class KvCells {
   // Errors: kOutOfMemory if fewer are free.
   Status find_free(std::span<int32_t> out) const;
 
-  // Requires: the cell is free, position >= 0, 0 <= sequence < kMaxSequences.
+  // Requires: the cell is free, position >= 0.
   void occupy(int32_t cell, int32_t position, SequenceId sequence);
 
   // Takes positions [begin, end) away from `sequence`; cells without a sequence become free.

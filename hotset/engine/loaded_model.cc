@@ -163,7 +163,12 @@ Status LoadedModel::fill(const LoadOptions& options) {
     // ggml takes a mutable pointer; weights are only read.
     auto* base = const_cast<uint8_t*>(part.data());
     if (buffer == nullptr) {
-      buffer = ggml_backend_cpu_buffer_from_ptr(base, part.size());
+      // ggml wants the buffer itself aligned as well: a file in memory may begin anywhere, and the
+      // tensors that are used in place all lie behind the first aligned byte.
+      const size_t skipped =
+          (kTensorAlignment - reinterpret_cast<uintptr_t>(base) % kTensorAlignment) %
+          kTensorAlignment;
+      buffer = ggml_backend_cpu_buffer_from_ptr(base + skipped, part.size() - skipped);
       ggml_backend_buffer_set_usage(buffer, GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
       buffers_.emplace_back(buffer);
     }

@@ -44,7 +44,7 @@ Result<Sampler> Sampler::create(const SamplerOptions& options) {
 void Sampler::collect(std::span<const float> logits) {
   candidates_.clear();
   for (size_t i = 0; i < logits.size(); ++i) {
-    candidates_.push_back({.logit = usable(logits[i]), .weight = 0, .id = static_cast<int32_t>(i)});
+    candidates_.push_back({.logit = usable(logits[i]), .id = static_cast<int32_t>(i), .weight = 0});
   }
   const auto better = [](const Candidate& a, const Candidate& b) {
     return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
@@ -59,13 +59,14 @@ void Sampler::collect(std::span<const float> logits) {
 }
 
 void Sampler::keep_probable() {
-  const float best = candidates_.front().logit;
-  float total = 0;
+  // In double: sums over large vocabularies.
+  const double best = candidates_.front().logit;
+  double total = 0;
   for (Candidate& c : candidates_) {
     c.weight = std::exp(c.logit - best);
     total += c.weight;
   }
-  float sum = 0;
+  double sum = 0;
   size_t n = 0;
   while (n < candidates_.size()) {
     // The best one always stays.
@@ -83,18 +84,21 @@ int32_t Sampler::sample(std::span<const float> logits) {
   }
   collect(logits);
   keep_probable();
-  const float best = candidates_.front().logit;
-  float total = 0;
+  const double best = candidates_.front().logit;
+  double total = 0;
   for (Candidate& c : candidates_) {
     c.weight = std::exp((c.logit - best) / options_.temperature);
     total += c.weight;
   }
-  float left = static_cast<float>(random_.uniform()) * total;
+  double left = random_.uniform() * total;
+  int32_t chosen = candidates_.front().id;
   for (const Candidate& c : candidates_) {
+    if (c.weight == 0) continue;
+    chosen = c.id;
     left -= c.weight;
-    if (left < 0) return c.id;
+    if (left < 0) break;
   }
-  return candidates_.back().id;
+  return chosen;  // the last one of them if rounding has left a rest
 }
 
 }  // namespace hotset::engine

@@ -28,15 +28,16 @@ class Sampler {
   // Errors: kInvalidArgument, naming the option, the value and the range.
   static Result<Sampler> create(const SamplerOptions& options);
 
-  // The next token. Of equal logits the lower id is better. A NaN counts as the worst logit.
-  // Requires: logits not empty.
+  // The next token. Of equal logits the lower id is better. A NaN counts as the worst logit. A
+  // token of probability zero is never chosen where another one has some. Requires: logits not
+  // empty.
   int32_t sample(std::span<const float> logits);
 
  private:
   struct Candidate {
     float logit;
-    float weight;  // probability up to a common factor
     int32_t id;
+    double weight;  // probability up to a common factor
   };
 
   explicit Sampler(const SamplerOptions& options) : options_(options), random_(options.seed) {}
