@@ -271,8 +271,9 @@ std::string Drawing::document() {
   const size_t n_columns = std::clamp<size_t>(chart_.panels.size(), 1, kMaxColumns);
   const double width = 2 * kMargin + kPanelWidth * static_cast<double>(n_columns);
   for (size_t p = 0; p < chart_.panels.size(); ++p) {
+    const size_t row = p / n_columns;
     left_ = kMargin + kPanelWidth * static_cast<double>(p % n_columns);
-    top_ = kMargin + kPanelHeight * static_cast<double>(p / n_columns);
+    top_ = kMargin + kPanelHeight * static_cast<double>(row);
     panel(chart_.panels[p]);
   }
   const double height = legend(width, top_ + kPanelHeight + kLegendLine);

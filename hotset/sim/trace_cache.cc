@@ -63,7 +63,8 @@ Result<std::vector<std::vector<uint64_t>>> count_uses(TraceReader& reader) {
     const auto layer = static_cast<size_t>(lookup->layer);
     const auto g = static_cast<size_t>(reader.group_by_layer()[layer]);
     for (const int32_t id : lookup->ids) {
-      const auto expert = static_cast<size_t>(first_expert[layer] + id);
+      const ExpertIndex index = first_expert[layer] + id;
+      const auto expert = static_cast<size_t>(index);
       if (last_lookup[g][expert] == n) continue;
       last_lookup[g][expert] = n;
       ++uses[g][expert];

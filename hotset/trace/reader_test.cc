@@ -113,7 +113,7 @@ TEST(TraceReader, TellsTheOffsetOfWhatComesNext) {
   auto reader = read_bytes(bytes).value();
   EXPECT_EQ(reader.offset_bytes(), header.size());
   ASSERT_TRUE(reader.next());
-  EXPECT_EQ(reader.offset_bytes(), header.size() + 5 * 4);
+  EXPECT_EQ(reader.offset_bytes(), header.size() + 5 * sizeof(int32_t));
 }
 
 // A file that is cut anywhere but between two lookups is an error that names a byte offset.

@@ -42,7 +42,7 @@ TEST(Synth, IsAWholeTraceWithDistinctExpertsPerToken) {
   auto reader = read_bytes(bytes).value();
   EXPECT_EQ(reader.header().groups.size(), 3U);
   EXPECT_EQ(reader.header().groups[2].device, 1U);
-  EXPECT_EQ(reader.header().host_bytes(), 4 * 16 * Bytes{3 * 884736});
+  EXPECT_EQ(reader.header().host_bytes(), (64 * Bytes{3LL * 884736}));
   std::vector<int64_t> n_tokens(4);
   const auto lookups = all_lookups(reader).value();
   for (const OwnedLookup& lookup : lookups) {
