@@ -89,8 +89,9 @@ class DeviceBuffer {
 class HostBuffer {
  public:
   HostBuffer() = default;
-  HostBuffer(ggml_backend_buffer_ptr buffer, bool pinned)
-      : buffer_(std::move(buffer)), pinned_(pinned) {}
+  // `claim` keeps the bytes in the device's account of pinned memory; null for pageable memory.
+  HostBuffer(ggml_backend_buffer_ptr buffer, std::shared_ptr<const void> claim)
+      : buffer_(std::move(buffer)), claim_(std::move(claim)) {}
 
   uint8_t* data() const {
     if (!buffer_) return nullptr;
@@ -98,13 +99,13 @@ class HostBuffer {
   }
   size_t n_bytes() const { return buffer_ ? ggml_backend_buffer_get_size(buffer_.get()) : 0; }
   // False where pinned memory was asked for and the driver quietly gave pageable memory.
-  bool pinned() const { return pinned_; }
+  bool pinned() const { return claim_ != nullptr; }
   // For tensors that live in it.
   ggml_backend_buffer_t get() const { return buffer_.get(); }
 
  private:
   ggml_backend_buffer_ptr buffer_;
-  bool pinned_ = false;
+  std::shared_ptr<const void> claim_;
 };
 
 // What a device has done since it was opened, or since reset_counters().

@@ -2,6 +2,7 @@
 
 #include <ggml.h>
 
+#include <cstdlib>
 #include <string>
 
 #include "hotset/base/log.h"
@@ -25,6 +26,9 @@ void forward_log(ggml_log_level level, const char* text, void*) {
 
 Status init_once() {
   ggml_log_set(forward_log, nullptr);
+  // Vulkan's copies overlap with compute only on a queue of their own, which ggml uses on AMD and
+  // where this is set before the backend is loaded. The user's own setting stays.
+  setenv("GGML_VK_ASYNC_USE_TRANSFER_QUEUE", "1", /*overwrite=*/0);
   ggml_backend_load_all();
   if (ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU) == nullptr) {
     return make_error(ErrorCode::kDevice,

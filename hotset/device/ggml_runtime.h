@@ -15,7 +15,9 @@
 
 namespace hotset::device {
 
-// Sends ggml's log to hotset's and loads all backends, once per process.
+// Sends ggml's log to hotset's and loads all backends, once per process. Sets the environment
+// variable GGML_VK_ASYNC_USE_TRANSFER_QUEUE where it is not set; call it before other threads read
+// the environment.
 // Errors: kDevice if not even a CPU backend is found.
 Status init_ggml();
 

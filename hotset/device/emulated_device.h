@@ -1,0 +1,72 @@
+// A device for machines without one, and for tests: memory of its own of a stated size, a compute
+// and a transfer queue with a thread each, a link of a stated rate, and a clock that is real or
+// virtual. It computes with ggml's CPU kernels, all graphs on one thread. Copies and graphs can be
+// told to fail or to be late.
+//
+// Spec: "emu" or "emu:key=value,key=value,...". Keys, all optional:
+//
+//   mib=512        device memory
+//   gbps=12        rate of the link, GB/s (1 GB = 1e9 bytes)
+//   us=15          latency of every copy and launch of every graph, microseconds
+//   dev_gbps=200   rate at which graphs read weights and KV memory, GB/s
+//   cpu_gbps=20    rate at which the CPU lane reads weights, GB/s
+//   clock=real     real: copies take at least their time, graphs what they take
+//                  virtual: nothing sleeps, times are computed (device.h)
+//
+// Faults, for tests; n counts from 1, 0 is never:
+//
+//   fail_copy=n    the n-th copy fails
+//   short_copy=n   the n-th copy moves half of its bytes, which is noticed
+//   fail_graph=n   the n-th graph fails
+//   vanish=n       the device is gone from the n-th queue entry on (copies, graphs, events, waits)
+//   late_us=x      each copy sleeps up to x microseconds more, on either clock; virtual times do
+//                  not change
+//   late_seed=n    seed of these delays
+//   refuse_pinned=0|1   pinned memory comes back pageable
+//   refuse_allocation=n the n-th allocation of device memory is refused
+//
+// Copies from and to memory that is not pinned are synchronous, as on real devices.
+#ifndef HOTSET_DEVICE_EMULATED_DEVICE_H_
+#define HOTSET_DEVICE_EMULATED_DEVICE_H_
+
+#include <cstdint>
+#include <memory>
+#include <string_view>
+
+#include "hotset/base/error.h"
+#include "hotset/base/units.h"
+#include "hotset/device/device.h"
+
+namespace hotset::device {
+
+struct EmulatedFaults {
+  int64_t fail_copy = 0;
+  int64_t short_copy = 0;
+  int64_t fail_graph = 0;
+  int64_t vanish = 0;
+  double late_us = 0;
+  uint64_t late_seed = 1;
+  bool refuse_pinned = false;
+  int64_t refuse_allocation = 0;
+};
+
+struct EmulatedOptions {
+  Bytes memory = mib(512);  // 1 MiB to 16 TiB
+  double link_gbps = 12;    // 1e-3 to 1e6
+  double latency_us = 15;   // 0 to 1e6
+  double device_gbps = 200;
+  double cpu_gbps = 20;
+  bool virtual_clock = false;
+  EmulatedFaults faults = {};
+};
+
+// Reads a spec. Errors: kInvalidArgument, naming the key, what was found and what is expected.
+Result<EmulatedOptions> parse_emulated_spec(std::string_view spec);
+
+// Errors: kInvalidArgument (threads), kDevice.
+Result<std::unique_ptr<Device>> open_emulated_device(const EmulatedOptions& emulated,
+                                                     const DeviceOptions& options);
+
+}  // namespace hotset::device
+
+#endif  // HOTSET_DEVICE_EMULATED_DEVICE_H_
