@@ -36,7 +36,7 @@ int32_t Crf::choose_victims(const NeededSlots& needed, std::span<Victim> victims
       return static_cast<double>(key - (policy.crf_.clock(layer_index) << kCrfKeyBits));
     }
     double rank(int32_t, double value) const { return value; }
-    int64_t key(int32_t, ExpertIndex expert, int64_t) const { return policy.key(expert); }
+    int64_t key(ExpertIndex expert, int64_t) const { return policy.key(expert); }
   };
   const int32_t n = heaps_.choose(needed, Order{*this}, victims);
   for (Victim& victim : victims.first(static_cast<size_t>(n))) {

@@ -8,7 +8,7 @@
 // comparisons are exact, and "smallest CRF" means up to a factor of 2^(2^-21 / half-life).
 // A use only raises it, so the heaps need not hear of it (rank_heaps.h). Choosing n victims costs
 // O(layers + n log), whatever the number of slots.
-// Thread-compatible, const functions included: choosing uses scratch memory.
+// Thread-compatible, const functions included: choosing rearranges the heaps.
 #ifndef HOTSET_POLICY_CRF_H_
 #define HOTSET_POLICY_CRF_H_
 

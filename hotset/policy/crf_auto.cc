@@ -39,18 +39,23 @@ CrfAuto::CrfAuto(const PolicyShape& shape)
       slot_of_(static_cast<size_t>(shape.n_experts()), kNoSlot),
       ghost_expert_of_(static_cast<size_t>(shape.n_experts()), -1) {
   const PolicyShape ghost = ghost_shape(shape);
+  const auto n_sampled = static_cast<size_t>(ghost.n_expert);
   Random random(kSampleSeed);
   std::vector<int32_t> experts(static_cast<size_t>(shape.n_expert));
   for (int32_t layer = 0; layer < shape.n_layers; layer++) {
     std::iota(experts.begin(), experts.end(), layer * shape.n_expert);
-    for (size_t i = 0; i < static_cast<size_t>(ghost.n_expert); i++) {
+    for (size_t i = 0; i < n_sampled; i++) {
       std::swap(experts[i], experts[i + random.below(experts.size() - i)]);
+    }
+    // Ascending, so that ties among ghosts go as they go among experts.
+    std::sort(experts.begin(), experts.begin() + ghost.n_expert);
+    for (size_t i = 0; i < n_sampled; i++) {
       ghost_expert_of_[static_cast<size_t>(experts[i])] =
           static_cast<int32_t>(sampled_experts_.size());
       sampled_experts_.push_back(experts[i]);
     }
   }
-  sampled_uses_.reserve(static_cast<size_t>(ghost.n_expert));
+  sampled_uses_.reserve(n_sampled);
   ghosts_.reserve(kCandidates);
   for (size_t i = 0; i < kCandidates; i++) {
     ghosts_.emplace_back(static_cast<Candidate>(i), ghost, bank_, sampled_experts_);
@@ -129,8 +134,7 @@ void CrfAuto::on_lookup(int32_t layer_index, std::span<const Use> uses) {
 void CrfAuto::on_insert(ExpertIndex expert, int32_t slot) {
   slot_of_[static_cast<size_t>(expert)] = slot;
   lists_.append(expert, slot, ClassLists::class_of(bank_.class_crf(expert)));
-  if (followed_ != Candidate::kClassLru)
-    heaps_.insert(expert, slot, order(0).key(bank_.layer_of(expert), expert));
+  if (followed_ != Candidate::kClassLru) heaps_.insert(expert, slot, order(0).key(expert));
 }
 
 void CrfAuto::on_evict(ExpertIndex expert, int32_t slot) {
@@ -177,7 +181,7 @@ void CrfAuto::follow(Candidate candidate) {
   if (candidate == Candidate::kClassLru) return;
   for (ExpertIndex expert = 0; expert < shape_.n_experts(); expert++) {
     const int32_t slot = slot_of_[static_cast<size_t>(expert)];
-    if (slot != kNoSlot) heaps_.insert(expert, slot, order(0).key(bank_.layer_of(expert), expert));
+    if (slot != kNoSlot) heaps_.insert(expert, slot, order(0).key(expert));
   }
 }
 

@@ -33,7 +33,7 @@ class CrfAuto final : public Policy {
  public:
   static constexpr int32_t kJudgedTokens = 32;
   // Experts of all layers together that the ghosts sample, at least (all, if there are fewer).
-  static constexpr int32_t kSampledExperts = 1024;
+  static constexpr int32_t kSampledExperts = 512;
   // Half-life of the ghosts' hit rates, in tokens.
   static constexpr double kRateHalfLifeTokens = 256;
   // How much better another candidate must be.

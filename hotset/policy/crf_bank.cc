@@ -2,79 +2,70 @@
 
 #include <algorithm>
 #include <bit>
-#include <cmath>
 
 namespace hotset {
-namespace {
-
-constexpr int32_t kLongest = kBankHalfLives.back();
-// Beyond so many halvings a CRF (below 2^8) is lost whole when 1 is added.
-constexpr int64_t kMaxHalvings = 102;
-
-constexpr bool all_divide_longest() {
-  for (const int32_t half_life : kBankHalfLives) {
-    if (kLongest % half_life != 0) return false;
-  }
-  return true;
-}
-// One table of fractions serves all half-lives.
-static_assert(all_divide_longest());
-
-}  // namespace
 
 CrfBank::CrfBank(int32_t n_layers, int32_t n_expert)
     : n_expert_(n_expert),
-      fraction_(static_cast<size_t>(kLongest)),
       clocks_(static_cast<size_t>(n_layers)),
       entries_(static_cast<size_t>(n_layers) * static_cast<size_t>(n_expert)) {
-  for (size_t i = 0; i < rate_.size(); i++) rate_[i] = 1.0 - std::exp2(-1.0 / kBankHalfLives[i]);
-  for (size_t i = 0; i < fraction_.size(); i++) {
-    fraction_[i] = static_cast<float>(std::exp2(-static_cast<double>(i) / kLongest));
+  // One table of fractions serves all half-lives.
+  static_assert(
+      std::ranges::all_of(kHalfLives, [](int32_t half_life) { return kLongest % half_life == 0; }));
+  for (size_t i = 0; i < rates_.size(); i++) rates_[i] = 1.0 - std::exp2(-1.0 / kHalfLives[i]);
+  for (size_t i = 0; i < fractions_.size(); i++) {
+    fractions_[i] = static_cast<float>(std::exp2(-static_cast<double>(i) / kLongest));
   }
 }
 
 float CrfBank::decay(size_t i, int64_t age) const {
-  const auto half_life = static_cast<uint32_t>(kBankHalfLives[i]);
+  const auto half_life = static_cast<uint32_t>(kHalfLives[i]);
   if (age >= kMaxHalvings * half_life) return 0.0F;
   const auto tokens = static_cast<uint32_t>(age);
   const uint32_t rest = tokens % half_life * (kLongest / half_life);
-  return fraction_[rest] * std::bit_cast<float>((127U - tokens / half_life) << 23);
-}
-
-CrfBank::Entry CrfBank::used(const Entry& entry, int64_t now) const {
-  Entry result = {.last_use = now};
-  for (size_t i = 0; i < result.crf.size(); i++) {
-    result.crf[i] = entry.crf[i] * decay(i, now - entry.last_use) + 1.0F;
-  }
-  return result;
-}
-
-double CrfBank::estimate_of(CrfEstimate estimate, const Entry& entry, int64_t now) const {
-  const auto of_half_life = [&](size_t i) {
-    return static_cast<double>(entry.crf[i] * decay(i, now - entry.last_use)) * rate_[i];
-  };
-  if (estimate != CrfEstimate::kBlend) return of_half_life(static_cast<size_t>(estimate));
-  return (of_half_life(1) + of_half_life(2) + of_half_life(3)) / 3;
+  return fractions_[rest] * std::bit_cast<float>((127U - tokens / half_life) << 23);
 }
 
 double CrfBank::uses_per_token(CrfEstimate estimate, ExpertIndex expert) const {
-  return estimate_of(estimate, at(expert), clock(layer_of(expert)));
+  const Entry& entry = at(expert);
+  const int64_t age_tokens = age(expert);
+  if (estimate == CrfEstimate::kBlend) {
+    return blend_of(entry.crf[kIndex16], entry.crf[kIndex128]) *
+           static_cast<double>(decay(kIndex16, age_tokens));
+  }
+  const size_t i = index_of(estimate);
+  return static_cast<double>(entry.crf[i] * decay(i, age_tokens)) * rates_[i];
 }
 
 double CrfBank::uses_per_token_after_use(CrfEstimate estimate, ExpertIndex expert) const {
+  const Entry& entry = at(expert);
   const int64_t now = clock(layer_of(expert));
-  return estimate_of(estimate, used(at(expert), now), now);
+  if (estimate == CrfEstimate::kBlend) {
+    return blend_of(crf_after_use(kIndex16, entry, now), crf_after_use(kIndex128, entry, now));
+  }
+  const size_t i = index_of(estimate);
+  return static_cast<double>(crf_after_use(i, entry, now)) * rates_[i];
 }
 
-double CrfBank::positive_blend(int32_t layer_index, ExpertIndex expert) const {
-  static constexpr Entry kUsedOnce = {.crf = {1, 1, 1, 1}};
-  const Entry& entry = at(expert).crf[0] > 0 ? at(expert) : kUsedOnce;
-  return std::max(estimate_of(CrfEstimate::kBlend, entry, clock(layer_index)), 0x1p-100);
+int64_t CrfBank::key(CrfEstimate estimate, ExpertIndex expert) const {
+  const Entry& entry = at(expert);
+  if (estimate != CrfEstimate::kBlend) {
+    const size_t i = index_of(estimate);
+    return crf_key(entry.crf[i], entry.last_use, kHalfLives[i]);
+  }
+  // Inserted without a use (a profile's fill): as if used once, as in crf_key.
+  const double uses =
+      blend_of(std::max(entry.crf[kIndex16], 1.0F), std::max(entry.crf[kIndex128], 1.0F));
+  return (entry.last_use << kCrfKeyBits) +
+         static_cast<int64_t>(std::log2(uses) * kBlendDecayTokens *
+                              static_cast<double>(1 << kCrfKeyBits));
 }
 
 void CrfBank::use(int32_t layer_index, ExpertIndex expert) {
   Entry& entry = entries_[static_cast<size_t>(expert)];
-  entry = used(entry, clock(layer_index));
+  const int64_t now = clock(layer_index);
+  for (size_t i = 0; i < kHalfLives.size(); i++) entry.crf[i] = crf_after_use(i, entry, now);
+  entry.last_use = now;
 }
 
 }  // namespace hotset

@@ -1,10 +1,9 @@
-// The CRFs of every expert of a group for the half-lives 2, 8, 32 and 128 tokens at once, the
-// estimates made of them, and the orders by these estimates. As CrfTable otherwise.
+// The CRFs of every expert of a group for several half-lives at once, the estimates made of them,
+// and the orders by these estimates. As CrfTable otherwise.
 // Thread-compatible.
 #ifndef HOTSET_POLICY_CRF_BANK_H_
 #define HOTSET_POLICY_CRF_BANK_H_
 
-#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdint>
@@ -13,14 +12,13 @@
 
 #include "hotset/policy/crf.h"
 #include "hotset/policy/policy.h"
-#include "hotset/policy/rank_heaps.h"
 
 namespace hotset {
 
-inline constexpr std::array<int32_t, 4> kBankHalfLives = {2, 8, 32, 128};
-
-// How many uses per token to expect of an expert: by one of the half-lives, or
-//   kBlend  the mean of the estimates of half-lives 8, 32 and 128.
+// How many uses per token to expect of an expert: by one half-life, or
+//   kBlend  the mean of the estimates of half-lives 16 and 128 as of the last use, decaying with a
+//           half-life of 16 tokens from there: what a text uses now, and what it uses at all. Each
+//           use raises it, and decay keeps the order within a layer, as for a single half-life.
 enum class CrfEstimate : uint8_t { kHalfLife2, kHalfLife8, kHalfLife32, kHalfLife128, kBlend };
 
 class CrfBank {
@@ -33,19 +31,15 @@ class CrfBank {
   int64_t last_use(ExpertIndex expert) const { return at(expert).last_use; }
   int64_t age(ExpertIndex expert) const { return clock(layer_of(expert)) - last_use(expert); }
   // The CRF of half-life 128 as of the last use, as class_lru has it.
-  float class_crf(ExpertIndex expert) const { return at(expert).crf.back(); }
+  float class_crf(ExpertIndex expert) const { return at(expert).crf[kIndex128]; }
 
   // Expected uses per token now, and if the expert were used now.
   double uses_per_token(CrfEstimate estimate, ExpertIndex expert) const;
   double uses_per_token_after_use(CrfEstimate estimate, ExpertIndex expert) const;
 
-  // The blend, at least 2^-100, of an expert that was inserted without a use as if used once.
-  double positive_blend(int32_t layer_index, ExpertIndex expert) const;
-  // crf_key of one of the half-lives. Requires: not kBlend.
-  int64_t half_life_key(CrfEstimate estimate, ExpertIndex expert) const {
-    const auto i = static_cast<size_t>(estimate);
-    return crf_key(at(expert).crf[i], at(expert).last_use, kBankHalfLives[i]);
-  }
+  // The order by an estimate within a layer, as a number that changes on use only: see crf_key.
+  // For kBlend, log2(uses per token) = (key / 2^kCrfKeyBits - clock) / kBlendDecayTokens.
+  int64_t key(CrfEstimate estimate, ExpertIndex expert) const;
 
   // Requires: the expert is of the layer.
   void use(int32_t layer_index, ExpertIndex expert);
@@ -53,22 +47,41 @@ class CrfBank {
     clocks_[static_cast<size_t>(layer_index)] += n_tokens;
   }
 
+  static constexpr int32_t kBlendDecayTokens = 16;
+
  private:
+  static constexpr std::array<int32_t, 5> kHalfLives = {2, 8, kBlendDecayTokens, 32, 128};
+  static constexpr size_t kIndex16 = 2;
+  static constexpr size_t kIndex128 = 4;
+  static constexpr int32_t kLongest = kHalfLives[kIndex128];
+  // Beyond so many halvings a CRF (below 2^8) is lost whole when 1 is added.
+  static constexpr int64_t kMaxHalvings = 102;
+
   struct Entry {
-    std::array<float, kBankHalfLives.size()> crf = {};
+    std::array<float, kHalfLives.size()> crf = {};
     int64_t last_use = 0;
   };
+  // In kHalfLives. Requires: not kBlend.
+  static size_t index_of(CrfEstimate estimate) {
+    const auto i = static_cast<size_t>(estimate);
+    return i < kIndex16 ? i : i + 1;
+  }
   const Entry& at(ExpertIndex expert) const { return entries_[static_cast<size_t>(expert)]; }
-  // 2^(-age / kBankHalfLives[i]) in float32.
+  // 2^(-age / kHalfLives[i]) in float32.
   float decay(size_t i, int64_t age) const;
-  Entry used(const Entry& entry, int64_t now) const;
-  double estimate_of(CrfEstimate estimate, const Entry& entry, int64_t now) const;
+  float crf_after_use(size_t i, const Entry& entry, int64_t now) const {
+    return entry.crf[i] * decay(i, now - entry.last_use) + 1.0F;
+  }
+  double blend_of(float crf16, float crf128) const {
+    return 0.5 * (static_cast<double>(crf16) * rates_[kIndex16] +
+                  static_cast<double>(crf128) * rates_[kIndex128]);
+  }
 
   int32_t n_expert_;
-  std::array<double, kBankHalfLives.size()> rate_;  // 1 - 2^(-1/half-life)
-  std::vector<float> fraction_;                     // [128], 2^(-i/128)
-  std::vector<int64_t> clocks_;                     // [n_layers]
-  std::vector<Entry> entries_;                      // [n_layers * n_expert]
+  std::array<double, kHalfLives.size()> rates_;  // 1 - 2^(-1/half-life)
+  std::array<float, kLongest> fractions_;        // 2^(-i / kLongest)
+  std::vector<int64_t> clocks_;                  // [n_layers]
+  std::vector<Entry> entries_;                   // [n_layers * n_expert]
 };
 
 // The lookup that an order ranks for.
@@ -91,9 +104,15 @@ class BankOrder {
         tokens_per_layer_(static_cast<double>(planned.n_tokens) / planned.n_layers),
         experts_(experts) {}
 
+  int64_t key(ExpertIndex expert, int64_t = 0) const {
+    return bank_.key(estimate_, experts_.empty() ? expert : experts_[static_cast<size_t>(expert)]);
+  }
+
   double value(int32_t layer_index, int64_t key) const {
     const auto relative = static_cast<double>(key - (bank_.clock(layer_index) << kCrfKeyBits));
-    return estimate_ == CrfEstimate::kBlend ? -std::exp2(relative * -kBlendKeyUnit) : relative;
+    if (estimate_ != CrfEstimate::kBlend) return relative;
+    constexpr double kHalving = CrfBank::kBlendDecayTokens * static_cast<double>(1 << kCrfKeyBits);
+    return -std::exp2(relative / -kHalving);
   }
 
   double rank(int32_t layer_index, double value) const {
@@ -103,21 +122,7 @@ class BankOrder {
     return value - tokens_per_layer_ * ahead;
   }
 
-  // Rises with time where the expert is not used, for kBlend; and on use.
-  int64_t key(int32_t layer_index, ExpertIndex expert, int64_t = 0) const {
-    const ExpertIndex named = experts_.empty() ? expert : experts_[static_cast<size_t>(expert)];
-    if (estimate_ != CrfEstimate::kBlend) return bank_.half_life_key(estimate_, named);
-    // log2 of the blend, as if it decayed with the shortest of its half-lives from now on.
-    const double log2_uses = std::log2(bank_.positive_blend(layer_index, named));
-    return (bank_.clock(layer_index) << kCrfKeyBits) +
-           static_cast<int64_t>(log2_uses / kBlendKeyUnit);
-  }
-
  private:
-  // log2 of uses per token in one unit of a key of kBlend.
-  static constexpr double kBlendKeyUnit =
-      1.0 / (static_cast<double>(kBankHalfLives[1]) * static_cast<double>(1 << kCrfKeyBits));
-
   const CrfBank& bank_;
   CrfEstimate estimate_;
   PlannedLookup planned_;

@@ -38,7 +38,7 @@ std::string CrfBlend::explain(const Victim& victim) const {
 }
 
 std::string CrfBlend::explain() const {
-  return "crf-blend: expected wait by the mean of half-lives 8, 32 and 128 tokens";
+  return "crf-blend: expected wait by half-lives 16 and 128 tokens";
 }
 
 void CrfBlend::on_lookup(int32_t layer_index, std::span<const Use> uses) {
@@ -47,7 +47,7 @@ void CrfBlend::on_lookup(int32_t layer_index, std::span<const Use> uses) {
 
 void CrfBlend::on_insert(ExpertIndex expert, int32_t slot) {
   // The key does not depend on the planned layer.
-  heaps_.insert(expert, slot, order(0).key(bank_.layer_of(expert), expert));
+  heaps_.insert(expert, slot, order(0).key(expert));
 }
 
 void CrfBlend::on_evict(ExpertIndex expert, int32_t) { heaps_.erase(expert); }

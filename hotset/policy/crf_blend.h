@@ -1,17 +1,13 @@
 // crf-blend: the victim is the expert with the longest expected wait for its next use, ties to the
 // lower key. The wait, in tokens, is
 //   T * d / n_layers + 1 / p
-// with p the expected uses per token by the mean of the CRF estimates of half-lives 8, 32 and 128
-// (which predicts better than each), d how many layers of the group come up until the expert's own
-// (n_layers for the layer being planned: what it does not select now must wait a round), and T the
-// tokens of the last lookup. The first term is what a rank by p alone does not see: of two experts
-// of equal p, the one whose layer comes next is worth more. It matters where the content of a slot
-// lives for few rounds.
-//
-// A sum of decays does not keep the order within a layer, so nodes of the heaps hold the wait as if
-// p decayed with the shortest half-life, a bound, and are brought up to date when that bound comes
-// to the top (rank_heaps.h). The victims are exact.
-// Thread-compatible, const functions included: choosing brings heaps up to date.
+// with p the expected uses per token by a short and a long half-life (CrfEstimate::kBlend), d how
+// many layers of the group come up until the expert's own (n_layers for the layer being planned:
+// what it does not select now must wait a round), and T the tokens of the last lookup. The first
+// term is what a rank by p alone does not see: of two experts of equal p, the one whose layer comes
+// next is worth more. It matters where the content of a slot lives for few rounds.
+// Choosing n victims costs what it costs crf.
+// Thread-compatible, const functions included: choosing rearranges the heaps.
 #ifndef HOTSET_POLICY_CRF_BLEND_H_
 #define HOTSET_POLICY_CRF_BLEND_H_
 

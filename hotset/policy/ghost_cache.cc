@@ -53,16 +53,15 @@ int32_t GhostCache::promote(std::span<const int32_t> uses) {
   return static_cast<int32_t>(uses.size() - misses_.size());
 }
 
-void GhostCache::insert(int32_t layer_index, int32_t ghost_expert, int32_t slot) {
+void GhostCache::insert(int32_t ghost_expert, int32_t slot) {
   slot_of_[static_cast<size_t>(ghost_expert)] = slot;
   stamps_[static_cast<size_t>(slot)] = stamp_;
   if (lists_) {
     lists_->append(ghost_expert, slot, ClassLists::class_of(class_crf(ghost_expert)));
   } else {
     // The key does not depend on the planned lookup.
-    heaps_->insert(
-        ghost_expert, slot,
-        BankOrder(bank_, estimate_of(candidate_), {}, experts_).key(layer_index, ghost_expert));
+    heaps_->insert(ghost_expert, slot,
+                   BankOrder(bank_, estimate_of(candidate_), {}, experts_).key(ghost_expert));
   }
 }
 
@@ -81,8 +80,7 @@ int32_t GhostCache::choose(const PlannedLookup& planned, std::span<Victim> victi
 int32_t GhostCache::lookup(const PlannedLookup& planned, std::span<const int32_t> uses) {
   const int32_t n_hits = promote(uses);
   size_t placed = 0;
-  while (placed < misses_.size() && n_filled_ < n_slots_)
-    insert(planned.layer_index, misses_[placed++], n_filled_++);
+  while (placed < misses_.size() && n_filled_ < n_slots_) insert(misses_[placed++], n_filled_++);
   if (placed == misses_.size()) return n_hits;
   const std::span<Victim> wanted = std::span(victims_).first(misses_.size() - placed);
   const int32_t n = choose(planned, wanted);
@@ -93,7 +91,7 @@ int32_t GhostCache::lookup(const PlannedLookup& planned, std::span<const int32_t
     } else {
       heaps_->erase(victim.expert);
     }
-    insert(planned.layer_index, misses_[placed++], victim.slot);
+    insert(misses_[placed++], victim.slot);
   }
   return n_hits;
 }

@@ -46,7 +46,7 @@ class GhostCache {
   }
 
  private:
-  void insert(int32_t layer_index, int32_t ghost_expert, int32_t slot);
+  void insert(int32_t ghost_expert, int32_t slot);
   int32_t choose(const PlannedLookup& planned, std::span<Victim> victims) const;
   float class_crf(int32_t ghost_expert) const;
 

@@ -20,9 +20,7 @@ int32_t Lru::choose_victims(const NeededSlots& needed, std::span<Victim> victims
     std::span<const int64_t> last_use;
     double value(int32_t, int64_t key) const { return static_cast<double>(key); }
     double rank(int32_t, double value) const { return value; }
-    int64_t key(int32_t, ExpertIndex expert, int64_t) const {
-      return last_use[static_cast<size_t>(expert)];
-    }
+    int64_t key(ExpertIndex expert, int64_t) const { return last_use[static_cast<size_t>(expert)]; }
   };
   const int32_t n = heap_.choose(needed, Order{last_use_}, victims);
   for (Victim& victim : victims.first(static_cast<size_t>(n))) {

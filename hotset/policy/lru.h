@@ -1,7 +1,7 @@
 // lru: the victim is the expert whose last use is the oldest, in lookups of the group; among those
 // of one lookup, the lowest expert. This order does not depend on the number of slots, so misses
 // never rise with it.
-// Thread-compatible, const functions included: choosing uses scratch memory.
+// Thread-compatible, const functions included: choosing rearranges the heap.
 #ifndef HOTSET_POLICY_LRU_H_
 #define HOTSET_POLICY_LRU_H_
 

@@ -36,7 +36,7 @@ int32_t Belady::choose_victims(const NeededSlots& needed, std::span<Victim> vict
   struct Order {
     double value(int32_t, int64_t key) const { return static_cast<double>(key); }
     double rank(int32_t, double value) const { return value; }
-    int64_t key(int32_t, ExpertIndex, int64_t stored_key) const { return stored_key; }
+    int64_t key(ExpertIndex, int64_t stored_key) const { return stored_key; }
   };
   const int32_t n = heap_.choose(needed, Order{}, victims);
   for (Victim& victim : victims.first(static_cast<size_t>(n))) {

@@ -35,7 +35,7 @@ class RankHeaps {
 
   // The experts of the smallest rank, ties by expert, whose slots are not needed. Sets slot, expert
   // and rank; returns how many. Order says what the ranks are:
-  //   int64_t key(int32_t heap, ExpertIndex expert, int64_t stored_key)   now; not below stored_key
+  //   int64_t key(ExpertIndex expert, int64_t stored_key)   now; not below stored_key
   //   double value(int32_t heap, int64_t key)   increases strictly with key; changes on touch only
   //   double rank(int32_t heap, double value)   increases strictly with value
   template <typename Order>
@@ -122,7 +122,7 @@ int32_t RankHeaps::choose(const NeededSlots& needed, const Order& order,
     if (heap < 0) break;
     Node root = *nodes_of(heap);
     if (!needed.contains(root.slot)) {
-      const int64_t key = order.key(heap, root.expert, root.key);
+      const int64_t key = order.key(root.expert, root.key);
       if (key != root.key) {
         root.key = key;
         sift_down(nodes_of(heap), n_nodes_[static_cast<size_t>(heap)], 0, root);
