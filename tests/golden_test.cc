@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -58,7 +59,8 @@ struct GoldenRun {
 };
 
 // What the golden's README describes: the prompt, then greedy tokens, a row after each.
-GoldenRun run_golden(engine::ModelDescription description, const Golden& golden) {
+GoldenRun run_golden(engine::ModelDescription description, const Golden& golden,
+                     const std::string& device = "") {
   GoldenRun run;
   const engine::EngineOptions options{
       .n_threads = 1,
@@ -68,6 +70,7 @@ GoldenRun run_golden(engine::ModelDescription description, const Golden& golden)
       .key_type = GGML_TYPE_F32,
       .value_type = GGML_TYPE_F32,
       .load = {.repack = false},
+      .device = device,
       .observe_routing =
           [&run](int64_t layer, std::span<const int32_t> ids, int64_t) {
             auto& all = run.routing[std::to_string(layer)];
@@ -232,6 +235,44 @@ TEST_P(LogitsGolden, LogitsRoutingAndGreedyTokensOnTheCpu) {
   EXPECT_LT(error, kCpuLogitsNmse);
   EXPECT_EQ(run.greedy, golden_.greedy);
   EXPECT_EQ(run.routing, golden_.routing);
+}
+
+TEST_P(LogitsGolden, LogitsRoutingAndGreedyTokensOnTheEmulatedDevice) {
+  const GoldenRun run = run_golden(description(), golden_, "emu:clock=virtual");
+  EXPECT_LT(nmse(run.logits, golden_.logits), kCpuLogitsNmse);
+  EXPECT_EQ(run.greedy, golden_.greedy);
+  EXPECT_EQ(run.routing, golden_.routing);
+}
+
+// Share of positions that chose other experts, whatever their order.
+double routing_difference(const GoldenRun& run, const Golden& golden, size_t k) {
+  size_t n_positions = 0;
+  size_t n_different = 0;
+  const auto chosen = [&](const std::vector<int32_t>& ids, size_t i) {
+    const auto begin = ids.begin() + static_cast<ptrdiff_t>(i);
+    return std::set<int32_t>(begin, begin + static_cast<ptrdiff_t>(k));
+  };
+  for (const auto& [layer, expected] : golden.routing) {
+    const auto found = run.routing.find(layer);
+    if (found == run.routing.end() || found->second.size() != expected.size()) return 1;
+    for (size_t i = 0; i < expected.size(); i += k, ++n_positions) {
+      if (chosen(expected, i) != chosen(found->second, i)) ++n_different;
+    }
+  }
+  return static_cast<double>(n_different) / static_cast<double>(n_positions);
+}
+
+TEST_P(LogitsGolden, LogitsAndRoutingOnVulkan) {
+  const auto devices = device::list_devices();
+  ASSERT_TRUE(devices) << devices.error().message;
+  if (std::ranges::find(*devices, "Vulkan0", &device::DeviceInfo::name) == devices->end()) {
+    GTEST_SKIP() << "there is no Vulkan0 (llvmpipe shows with GGML_VK_VISIBLE_DEVICES=0)";
+  }
+  const engine::ModelDescription original = description();
+  const auto k = static_cast<size_t>(original.spec.router.n_expert_used);
+  const GoldenRun run = run_golden(description(), golden_, "Vulkan0");
+  EXPECT_LT(nmse(run.logits, golden_.logits), kVulkanLogitsNmse);
+  EXPECT_LE(routing_difference(run, golden_, k), kVulkanRoutingDifference);
 }
 
 using Mutation = std::function<void(ModelSpec&)>;

@@ -59,16 +59,19 @@ std::unexpected<Error> add_context(Error error, std::string_view context);
 // HOTSET_TRY(auto x, expr): x is the value of the Result expr, or its error is returned.
 #define HOTSET_TRY(declaration, expr) \
   HOTSET_TRY_INNER(HOTSET_CONCAT(hotset_try_, __LINE__), declaration, expr)
-#define HOTSET_TRY_INNER(result, declaration, expr)                  \
-  auto result = (expr);                                              \
-  if (!result) return std::unexpected(std::move(result).error());    \
+// `declaration` declares a variable, so it cannot stand in parentheses.
+// NOLINTBEGIN(bugprone-macro-parentheses)
+#define HOTSET_TRY_INNER(result, declaration, expr)               \
+  auto result = (expr);                                           \
+  if (!result) return std::unexpected(std::move(result).error()); \
   declaration = *std::move(result)
+// NOLINTEND(bugprone-macro-parentheses)
 
 // Returns the error of a Status, if it is one.
-#define HOTSET_RETURN_IF_ERROR(expr)                                                \
-  do {                                                                              \
-    if (auto hotset_status = (expr); !hotset_status)                                \
-      return std::unexpected(std::move(hotset_status).error());                     \
+#define HOTSET_RETURN_IF_ERROR(expr)                            \
+  do {                                                          \
+    if (auto hotset_status = (expr); !hotset_status)            \
+      return std::unexpected(std::move(hotset_status).error()); \
   } while (false)
 
 // For bugs only. Stays on in release builds.

@@ -18,9 +18,10 @@ int report(const Status& status) {
 }
 
 std::vector<std::string> expand_short_flags(int argc, const char* const* argv) {
-  constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kLongNames = {{
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 5> kLongNames = {{
       {"-ub", "--ubatch-size"},
       {"-fa", "--flash-attn"},
+      {"-ngl", "--n-gpu-layers"},
       {"-ctk", "--cache-type-k"},
       {"-ctv", "--cache-type-v"},
   }};

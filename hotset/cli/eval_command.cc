@@ -61,7 +61,7 @@ class Evaluation {
   Result<std::span<const float>> step(std::span<const engine::BatchToken> batch);
 
   const EvalOptions& options_;
-  std::unique_ptr<engine::Engine> engine_;
+  std::optional<EngineSession> session_;
   FilePtr logits_file_;
   std::map<int64_t, std::vector<int32_t>> routing_;
   std::vector<int32_t> ids_;
@@ -90,7 +90,7 @@ Status Evaluation::start() {
       all.insert(all.end(), ids.begin(), ids.end());
     };
   }
-  HOTSET_TRY(engine_, start_engine(options_.model, std::move(engine_flags)));
+  HOTSET_TRY(session_, EngineSession::start(options_.model, std::move(engine_flags)));
   HOTSET_RETURN_IF_ERROR(read_tokens());
   if (!options_.logits_out.empty()) {
     HOTSET_TRY(logits_file_, create_file(options_.logits_out));
@@ -104,8 +104,8 @@ Status Evaluation::read_tokens() {
     return {};
   }
   HOTSET_TRY(const std::string text, read_text(*options_.text_file));
-  HOTSET_TRY(text::TokenizerSpec spec, engine::read_tokenizer_spec(engine_->model().file()));
-  HOTSET_TRY(const text::Tokenizer tokenizer, text::Tokenizer::create(std::move(spec)));
+  HOTSET_TRY(const text::Tokenizer tokenizer,
+             engine::load_tokenizer(session_->engine().model().file()));
   HOTSET_TRY(ids_, tokenizer.encode(text, {.add_bos = true}));
   if (ids_.empty()) {
     return make_error(ErrorCode::kInvalidArgument, "{}: found no text to evaluate",
@@ -116,21 +116,21 @@ Status Evaluation::read_tokens() {
 
 Result<std::span<const float>> Evaluation::step(std::span<const engine::BatchToken> batch) {
   HOTSET_TRY(const engine::DecodeResult result,
-             engine_->decode(batch, [] { return !InterruptScope::interrupted(); }));
+             session_->engine().decode(batch, [] { return !InterruptScope::interrupted(); }));
   if (logits_file_) {
     HOTSET_RETURN_IF_ERROR(write_all(logits_file_.get(), options_.logits_out, result.logits.data(),
                                      result.logits.size_bytes()));
   }
-  const auto n_vocab = static_cast<size_t>(engine_->spec().n_vocab);
+  const auto n_vocab = static_cast<size_t>(session_->engine().spec().n_vocab);
   const auto last = result.logits.last(n_vocab);
   last_row_.assign(last.begin(), last.end());
   return result.logits;
 }
 
 Status Evaluation::evaluate_context(std::span<const int32_t> ids) {
-  engine_->forget(0, 0, engine_->n_ctx());
-  const auto n_vocab = static_cast<size_t>(engine_->spec().n_vocab);
-  const auto n_ubatch = static_cast<size_t>(engine_->n_ubatch());
+  session_->engine().forget(0, 0, session_->engine().n_ctx());
+  const auto n_vocab = static_cast<size_t>(session_->engine().spec().n_vocab);
+  const auto n_ubatch = static_cast<size_t>(session_->engine().n_ubatch());
   std::vector<engine::BatchToken> batch;
   for (size_t begin = 0; begin < ids.size(); begin += n_ubatch) {
     batch.clear();
@@ -150,7 +150,7 @@ Status Evaluation::evaluate_context(std::span<const int32_t> ids) {
 Status Evaluation::generate() {
   for (int32_t i = 0; i < options_.n_generate; ++i) {
     const engine::BatchToken token{.token = engine::argmax(last_row_),
-                                   .position = engine_->next_position(0),
+                                   .position = session_->engine().next_position(0),
                                    .want_logits = true};
     generated_.push_back(token.token);
     HOTSET_RETURN_IF_ERROR(step({&token, 1}));
@@ -161,7 +161,7 @@ Status Evaluation::generate() {
 Status Evaluation::evaluate() {
   const InterruptScope scope;
   const double start_us = steady_clock().now_us();
-  const auto n_ctx = static_cast<size_t>(engine_->n_ctx());
+  const auto n_ctx = static_cast<size_t>(session_->engine().n_ctx());
   for (size_t begin = 0; begin < ids_.size(); begin += n_ctx) {
     HOTSET_RETURN_IF_ERROR(
         evaluate_context(std::span(ids_).subspan(begin, std::min(n_ctx, ids_.size() - begin))));
@@ -172,6 +172,7 @@ Status Evaluation::evaluate() {
 }
 
 Status Evaluation::finish() {
+  HOTSET_RETURN_IF_ERROR(session_->finish());
   if (!options_.routing_out.empty()) {
     nlohmann::json routing = nlohmann::json::object();
     for (const auto& [layer, ids] : routing_) routing[std::to_string(layer)] = ids;
@@ -195,7 +196,7 @@ Status Evaluation::finish() {
   }
   if (n_scored_ > 0) {
     fmt::print("perplexity {:.4f} over {} tokens (contexts of {})\n", perplexity, n_scored_,
-               engine_->n_ctx());
+               session_->engine().n_ctx());
   }
   if (!generated_.empty()) {
     std::string list;

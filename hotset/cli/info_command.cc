@@ -45,8 +45,8 @@ Summary summarise(const engine::ModelDescription& model) {
   for (const engine::WeightDeclaration& w : list.declarations()) {
     const model::TensorInfo* tensor = model.file.find_tensor(w.name);
     if (w.use != engine::WeightUse::kExperts || tensor == nullptr) continue;
-    ExpertLayer& layer = layers[w.layer()];
-    layer.layer = w.layer();
+    ExpertLayer& layer = layers[w.layer];
+    layer.layer = w.layer;
     layer.layer_bytes += tensor->n_bytes;
     layer.types += (layer.types.empty() ? "" : "/") + std::string(ggml_type_name(tensor->type));
     summary.experts += tensor->n_bytes;

@@ -22,6 +22,7 @@ int run(int argc, char** argv) {
       "Start with: hotset run -m MODEL.gguf -p \"Once upon a time\"");
   app.set_version_flag("--version", std::string("hotset ") + HOTSET_VERSION);
   app.require_subcommand(1);
+  hotset::cli::add_list_devices(app);
   int exit_status = 0;
   hotset::cli::add_model_commands(app, exit_status);
   hotset::cli::add_replay_commands(app, exit_status);
@@ -31,6 +32,8 @@ int run(int argc, char** argv) {
   std::ranges::reverse(arguments);  // CLI11 takes them from the back
   try {
     app.parse(std::move(arguments));
+  } catch (const CLI::RuntimeError& error) {
+    return error.get_exit_code();  // reported already
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   }

@@ -7,18 +7,43 @@
 #include "hotset/cli/command.h"
 #include "hotset/cli/eval_command.h"
 #include "hotset/cli/info_command.h"
+#include "hotset/cli/list_devices_command.h"
 #include "hotset/cli/model_options.h"
 #include "hotset/cli/run_command.h"
 #include "hotset/cli/tokenize_command.h"
 #include "hotset/engine/random_model.h"
+#include "hotset/engine/tensor_types.h"
 
 namespace hotset::cli {
 namespace {
+
+// Prints and ends at once, whatever else is on the command line.
+void list_devices_now() {
+  const int status = report(list_devices_command());
+  if (status != 0) throw CLI::RuntimeError(status);
+  throw CLI::Success();
+}
 
 void add_model_options(CLI::App& command, ModelOptions& o) {
   command.add_option("-m,--model", o.model, "Model file (GGUF; of a split one the first part)")
       ->required()
       ->type_name("FILE");
+  command
+      .add_option(
+          "--device", o.device,
+          "Device for attention and routing: a name from --list-devices, emu[:key=value,...] "
+          "(an emulated device), auto (the first GPU) or none")
+      ->capture_default_str();
+  command
+      .add_option("--n-gpu-layers", o.n_gpu_layers,
+                  "-ngl: how many of the last layers the device computes, the head counted as one "
+                  "more; auto: all")
+      ->capture_default_str();
+  command
+      .add_option("--profile", o.profile_out,
+                  "Write what ran when on which lane, as a Chrome trace (ui.perfetto.dev opens it)")
+      ->type_name("FILE");
+  add_list_devices(command);
   command.add_option("-t,--threads", o.n_threads, "CPU threads; 0: one per core")
       ->capture_default_str();
   command
@@ -139,8 +164,8 @@ struct RandomFlags {
 };
 
 Status write_random(RandomFlags flags) {
-  HOTSET_TRY(flags.model.expert_type, parse_type("--expert-type", flags.expert_type));
-  HOTSET_TRY(flags.model.dense_type, parse_type("--dense-type", flags.dense_type));
+  HOTSET_TRY(flags.model.expert_type, engine::parse_type("--expert-type", flags.expert_type));
+  HOTSET_TRY(flags.model.dense_type, engine::parse_type("--dense-type", flags.dense_type));
   return engine::write_random_model(flags.model, flags.out);
 }
 
@@ -180,6 +205,13 @@ void add_model(CLI::App& app, int& exit_status) {
 }
 
 }  // namespace
+
+void add_list_devices(CLI::App& command) {
+  command
+      .add_flag_callback("--list-devices", list_devices_now,
+                         "List the devices that can be used, and what they can do, and exit")
+      ->trigger_on_parse();
+}
 
 void add_model_commands(CLI::App& app, int& exit_status) {
   add_run(app, exit_status);

@@ -8,6 +8,9 @@ class App;
 
 namespace hotset::cli {
 
+// --list-devices, which prints and ends the program with success.
+void add_list_devices(CLI::App& command);
+
 // `exit_status` must live until the command has run.
 void add_model_commands(CLI::App& app, int& exit_status);
 

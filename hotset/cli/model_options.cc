@@ -1,9 +1,6 @@
 #include "hotset/cli/model_options.h"
 
-#include <ggml.h>
-
 #include <algorithm>
-#include <cctype>
 #include <cerrno>
 #include <charconv>
 #include <cstdio>
@@ -12,6 +9,7 @@
 
 #include "hotset/base/log.h"
 #include "hotset/base/units.h"
+#include "hotset/engine/tensor_types.h"
 
 namespace hotset::cli {
 namespace {
@@ -28,55 +26,75 @@ Result<T> choose(std::string_view flag, std::string_view value,
                     names);
 }
 
-std::string lower(std::string_view text) {
-  std::string result(text);
-  std::ranges::transform(result, result.begin(),
-                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return result;
-}
-
 std::string joined(const std::vector<std::string>& names) {
   std::string text;
   for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
   return text;
 }
 
+// Where the weights are.
+std::string weights_text(const engine::LoadReport& report) {
+  std::string where;
+  const auto add = [&](Bytes n, std::string_view what) {
+    if (n.count > 0) where += fmt::format("{}{} {}", where.empty() ? "" : ", ", to_string(n), what);
+  };
+  add(report.on_device, "on the device");
+  add(report.mapped, "used in place");
+  add(report.repacked, fmt::format("repacked ({})", joined(report.layouts)));
+  add(report.copied, report.locked ? "copied and locked in RAM" : "copied");
+  return where;
+}
+
 // What is going on with the cache and why, in one line.
 void say_verdict(const engine::Engine& engine) {
-  const engine::LoadReport& report = engine.model().report();
-  const model::RouterSpec& router = engine.spec().router;
-  std::string where = fmt::format("{} used in place", to_string(report.mapped));
-  if (report.repacked.count > 0) {
-    where += fmt::format(", {} repacked ({})", to_string(report.repacked), joined(report.layouts));
+  const int64_t n_layer = engine.spec().n_layer;
+  std::string how;
+  if (engine.device() == nullptr) {
+    how = fmt::format("no device in use. All {} layers x {} experts are computed by the CPU",
+                      n_layer, engine.spec().router.n_expert);
+  } else {
+    const device::DeviceInfo& info = engine.device()->info();
+    const int64_t n_on_device = n_layer - engine.placement().first_device_layer;
+    how = fmt::format(
+        "not built in yet. {} ({}) computes {} of {} layers{}, the CPU all routed experts; copies "
+        "{}, "
+        "{} memory",
+        info.name, info.description, n_on_device, n_layer,
+        engine.placement().head_on_device ? " and the head" : "",
+        info.overlap == device::Overlap::kYes  ? "overlap with computing"
+        : info.overlap == device::Overlap::kNo ? "do not overlap with computing"
+                                               : "were not tested for overlap",
+        info.pinned_memory ? "pinned" : "pageable");
   }
-  if (report.copied.count > 0) {
-    where += fmt::format(", {} copied{}", to_string(report.copied),
-                         report.locked ? " and locked in RAM" : "");
-  }
-  log_info(
-      "expert cache off: no device in use. All {} layers x {} experts are computed by the CPU ({} "
-      "threads, flash attention {}); weights: {}.",
-      engine.spec().n_layer, router.n_expert, engine.n_threads(),
-      engine.flash_attention() ? "on" : "off", where);
-  for (const std::string& name : report.unused) {
+  log_info("expert cache off: {} ({} threads, flash attention {}); weights: {}.", how,
+           engine.n_threads(), engine.flash_attention() ? "on" : "off",
+           weights_text(engine.model().report()));
+  for (const std::string& name : engine.model().report().unused) {
     log_warning("{}: tensor '{}' is not used by architecture {}", engine.model().file().name(),
                 name, engine.spec().architecture);
   }
 }
 
-}  // namespace
-
-Result<ggml_type> parse_type(std::string_view flag, std::string_view name) {
-  std::string known;
-  for (int i = 0; i < GGML_TYPE_COUNT; ++i) {
-    const auto type = static_cast<ggml_type>(i);
-    if (ggml_type_size(type) == 0) continue;
-    if (lower(ggml_type_name(type)) == lower(name)) return type;
-    known += fmt::format("{}{}", known.empty() ? "" : ", ", lower(ggml_type_name(type)));
-  }
-  return make_error(ErrorCode::kInvalidArgument, "{}: found '{}', expected one of: {}", flag, name,
-                    known);
+// The device that a --device value means; empty: the CPU alone.
+Result<std::string> choose_device(const std::string& value) {
+  if (value == "none" || value == "cpu" || value == "CPU") return std::string();
+  if (value != "auto") return value;
+  HOTSET_TRY(const std::vector<device::DeviceInfo> devices, device::list_devices());
+  return devices.empty() ? std::string() : devices.front().name;
 }
+
+Result<int64_t> parse_gpu_layers(const std::string& value) {
+  if (value == "auto" || value == "all") return -1;
+  int64_t n = 0;
+  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), n);
+  if (error != std::errc() || end != value.data() + value.size() || n < 0) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "--n-gpu-layers: found '{}', expected auto or a number from 0", value);
+  }
+  return n;
+}
+
+}  // namespace
 
 Result<std::vector<int32_t>> parse_ids(std::string_view flag, std::string_view list) {
   std::vector<int32_t> ids;
@@ -145,13 +163,14 @@ Result<engine::EngineOptions> engine_options(const ModelOptions& options) {
   result.n_threads = options.n_threads;
   result.n_ctx = options.n_ctx;
   result.n_ubatch = options.n_ubatch;
+  HOTSET_TRY(result.n_gpu_layers, parse_gpu_layers(options.n_gpu_layers));
   using engine::FlashAttention;
   HOTSET_TRY(result.flash_attention, choose<FlashAttention>("--flash-attn", options.flash_attention,
                                                             {{"on", FlashAttention::kOn},
                                                              {"off", FlashAttention::kOff},
                                                              {"auto", FlashAttention::kAuto}}));
-  HOTSET_TRY(result.key_type, parse_type("--cache-type-k", options.key_type));
-  HOTSET_TRY(result.value_type, parse_type("--cache-type-v", options.value_type));
+  HOTSET_TRY(result.key_type, engine::parse_type("--cache-type-k", options.key_type));
+  HOTSET_TRY(result.value_type, engine::parse_type("--cache-type-v", options.value_type));
   using engine::LoadMode;
   HOTSET_TRY(result.load.load_mode, choose<LoadMode>("--load-mode", options.load_mode,
                                                      {{"mmap", LoadMode::kMmap},
@@ -162,12 +181,30 @@ Result<engine::EngineOptions> engine_options(const ModelOptions& options) {
   return result;
 }
 
-Result<std::unique_ptr<engine::Engine>> start_engine(const ModelOptions& options,
-                                                     engine::EngineOptions engine_options) {
+Result<EngineSession> EngineSession::start(const ModelOptions& options,
+                                           engine::EngineOptions engine_options) {
+  EngineSession session;
+  session.profile_path_ = options.profile_out;
+  HOTSET_TRY(engine_options.device, choose_device(options.device));
+  if (!options.profile_out.empty()) {
+    session.profile_ = std::make_unique<device::Profile>();
+    engine_options.profile = session.profile_.get();
+    if (engine_options.device.empty()) {
+      log_warning("--profile: nothing to record without a device (--device)");
+    }
+  }
   HOTSET_TRY(engine::ModelDescription description, engine::describe_model(options.model));
-  HOTSET_TRY(auto engine, engine::Engine::create(std::move(description), engine_options));
-  say_verdict(*engine);
-  return engine;
+  HOTSET_TRY(session.engine_, engine::Engine::create(std::move(description), engine_options));
+  say_verdict(*session.engine_);
+  return session;
+}
+
+Status EngineSession::finish() {
+  if (!profile_) return {};
+  if (profile_->n_dropped() > 0) {
+    log_warning("{}: {} later events did not fit", profile_path_, profile_->n_dropped());
+  }
+  return profile_->write(profile_path_);
 }
 
 }  // namespace hotset::cli

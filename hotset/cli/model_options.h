@@ -5,6 +5,7 @@
 #define HOTSET_CLI_MODEL_OPTIONS_H_
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -22,15 +23,15 @@ struct ModelOptions {
   std::string flash_attention = "auto";  // on, off, auto
   std::string key_type = "f16";          // f32, f16, q8_0
   std::string value_type = "f16";
-  std::string load_mode = "mmap";  // mmap, pinned, auto
-  std::string repack = "auto";     // auto, off
+  std::string load_mode = "mmap";     // mmap, pinned, auto
+  std::string repack = "auto";        // auto, off
+  std::string device = "auto";        // a device's name, emu[:...], auto (the first GPU) or none
+  std::string n_gpu_layers = "auto";  // auto (all) or a number
+  std::string profile_out = {};       // Chrome trace file to write; empty: none
 };
 
 // Errors: kInvalidArgument, naming the flag, the value and what was expected.
 Result<engine::EngineOptions> engine_options(const ModelOptions& options);
-
-// The ggml type of that name (case does not matter). Errors: kInvalidArgument listing the names.
-Result<ggml_type> parse_type(std::string_view flag, std::string_view name);
 
 // "1,2,3" to ids. Errors: kInvalidArgument, naming `flag` and the part that is no number.
 Result<std::vector<int32_t>> parse_ids(std::string_view flag, std::string_view list);
@@ -39,9 +40,24 @@ Result<std::vector<int32_t>> parse_ids(std::string_view flag, std::string_view l
 // more than 1 GiB.
 Result<std::string> read_text(const std::string& path);
 
-// An engine for the flags, its verdict line said.
-Result<std::unique_ptr<engine::Engine>> start_engine(const ModelOptions& options,
-                                                     engine::EngineOptions engine_options);
+// An engine for the flags, and what is recorded while it works. Move-only.
+class EngineSession {
+ public:
+  // Says the verdict line. Errors: those of the flags, the device, the file and the engine.
+  static Result<EngineSession> start(const ModelOptions& options,
+                                     engine::EngineOptions engine_options);
+
+  engine::Engine& engine() const { return *engine_; }
+  // Writes the profile, if one was asked for. Errors: kIo.
+  Status finish();
+
+ private:
+  EngineSession() = default;
+
+  std::string profile_path_;
+  std::unique_ptr<device::Profile> profile_;  // outlives the engine
+  std::unique_ptr<engine::Engine> engine_;
+};
 
 }  // namespace hotset::cli
 

@@ -1,16 +1,19 @@
 #include "hotset/cli/replay_flags.h"
 
 #include <fmt/core.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "hotset/cli/command.h"
 #include "hotset/cli/interrupt.h"
 #include "hotset/cli/replay_command.h"
 #include "hotset/cli/trace_command.h"
+#include "hotset/policy/registry.h"
 
 namespace hotset::cli {
 namespace {
@@ -42,8 +45,8 @@ void add_replay(CLI::App& app, int& exit_status) {
       app.add_subcommand("replay", "What a cache would have done with the routing of a trace");
   command->add_option("TRACE", o->traces, "Traces (MCT1)")->required();
   add_list(*command, "--policy", o->policies,
-           "Policies: class_lru, crf[:HALF_LIFE], crf-auto, lru, static, unbounded, belady, "
-           "belady-demand")
+           fmt::format("Policies: {}; crf takes a half-life in tokens: crf:8",
+                       fmt::join(policy_names(), ", ")))
       ->capture_default_str();
   add_list(*command, "--cache-mib", o->cache_mib, "Cache sizes in MiB, over all devices");
   add_list(*command, "--cache-pct", o->cache_pct,

@@ -36,6 +36,7 @@ class Generation {
   Status start();
   Status generate();
   void report() const;
+  Status finish() { return session_->finish(); }
 
  private:
   Status read_prompt();
@@ -44,7 +45,7 @@ class Generation {
   Result<int32_t> next(std::span<const engine::BatchToken> batch);
 
   const RunOptions& options_;
-  std::unique_ptr<engine::Engine> engine_;
+  std::optional<EngineSession> session_;
   std::optional<text::Tokenizer> tokenizer_;
   std::optional<text::StreamDecoder> decoder_;
   std::optional<engine::Sampler> sampler_;
@@ -66,23 +67,23 @@ Status Generation::start() {
   HOTSET_TRY(sampler_, engine::Sampler::create(sampling));
   HOTSET_TRY(const engine::EngineOptions engine_flags, engine_options(options_.model));
   const double start_us = steady_clock().now_us();
-  HOTSET_TRY(engine_, start_engine(options_.model, engine_flags));
+  HOTSET_TRY(session_, EngineSession::start(options_.model, engine_flags));
   HOTSET_RETURN_IF_ERROR(read_prompt());
   outcome_.load_us = steady_clock().now_us() - start_us;
   return {};
 }
 
 Status Generation::read_prompt() {
-  auto spec = engine::read_tokenizer_spec(engine_->model().file());
-  if (spec) {
-    HOTSET_TRY(tokenizer_, text::Tokenizer::create(*std::move(spec)));
-    if (tokenizer_->n_tokens() > engine_->spec().n_vocab) {
+  auto tokenizer = engine::load_tokenizer(session_->engine().model().file());
+  if (tokenizer) {
+    tokenizer_ = *std::move(tokenizer);
+    if (tokenizer_->n_tokens() > session_->engine().spec().n_vocab) {
       return make_error(ErrorCode::kCorrupt, "{}: found {} tokens, but embeddings for {}",
-                        engine_->model().file().name(), tokenizer_->n_tokens(),
-                        engine_->spec().n_vocab);
+                        session_->engine().model().file().name(), tokenizer_->n_tokens(),
+                        session_->engine().spec().n_vocab);
     }
-  } else if (!options_.prompt_tokens || spec.error().code != ErrorCode::kNotFound) {
-    return std::unexpected(std::move(spec).error());
+  } else if (!options_.prompt_tokens || tokenizer.error().code != ErrorCode::kNotFound) {
+    return std::unexpected(std::move(tokenizer).error());
   }
   if (options_.prompt_tokens) {
     HOTSET_TRY(outcome_.prompt_ids, parse_ids("--prompt-tokens", *options_.prompt_tokens));
@@ -99,10 +100,10 @@ Status Generation::read_prompt() {
     }
     if (options_.echo) print(prompt);
   }
-  if (std::cmp_greater(outcome_.prompt_ids.size(), engine_->n_ctx())) {
+  if (std::cmp_greater(outcome_.prompt_ids.size(), session_->engine().n_ctx())) {
     return make_error(ErrorCode::kInvalidArgument,
                       "the prompt has {} tokens, but the context holds {}; raise it with -c",
-                      outcome_.prompt_ids.size(), engine_->n_ctx());
+                      outcome_.prompt_ids.size(), session_->engine().n_ctx());
   }
   if (tokenizer_) decoder_.emplace(*tokenizer_, text::DecodeOptions{.continues_text = true});
   return {};
@@ -130,7 +131,7 @@ Status Generation::emit(int32_t id) {
 
 Result<int32_t> Generation::next(std::span<const engine::BatchToken> batch) {
   HOTSET_TRY(const engine::DecodeResult result,
-             engine_->decode(batch, [] { return !InterruptScope::interrupted(); }));
+             session_->engine().decode(batch, [] { return !InterruptScope::interrupted(); }));
   return sampler_->sample(result.logits);
 }
 
@@ -153,7 +154,7 @@ Status Generation::generate() {
     }
     HOTSET_RETURN_IF_ERROR(emit(*id));
     if (std::cmp_equal(outcome_.ids.size(), options_.n_predict)) break;
-    if (position >= engine_->n_ctx()) {
+    if (position >= session_->engine().n_ctx()) {
       outcome_.stop = "context";
       break;
     }
@@ -185,14 +186,15 @@ void Generation::report() const {
         {"generate_ms", o.generate_us / 1e3},
         {"prompt_tokens_per_s", per_second(o.prompt_ids.size(), o.prompt_us)},
         {"tokens_per_s", per_second(n_steps, o.generate_us)},
-        {"n_threads", engine_->n_threads()},
-        {"flash_attention", engine_->flash_attention()},
+        {"n_threads", session_->engine().n_threads()},
+        {"flash_attention", session_->engine().flash_attention()},
     };
     std::puts(report.dump(2, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
     return;
   }
   if (o.stop == "context") {
-    log_warning("stopped: the context of {} positions is full; raise it with -c", engine_->n_ctx());
+    log_warning("stopped: the context of {} positions is full; raise it with -c",
+                session_->engine().n_ctx());
   }
   if (o.stop == "interrupted") log_info("stopped by Ctrl-C");
   if (options_.sampler.temperature > 0 && !options_.seed) log_info("--seed {}", seed_);
@@ -209,7 +211,7 @@ Status run(const RunOptions& options) {
   HOTSET_RETURN_IF_ERROR(generation.start());
   HOTSET_RETURN_IF_ERROR(generation.generate());
   generation.report();
-  return {};
+  return generation.finish();
 }
 
 }  // namespace hotset::cli

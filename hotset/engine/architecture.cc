@@ -19,10 +19,10 @@ ggml_tensor* Architecture::attention(GraphBuilder& g, int64_t layer, ggml_tensor
   return g.add(g.attend(layer, qkv, g.inputs().mask, w.attn_output), hidden);
 }
 
-QueryKeyValue Architecture::position(GraphBuilder& g, const LayerWeights&,
+QueryKeyValue Architecture::position(GraphBuilder& g, const LayerWeights& w,
                                      QueryKeyValue qkv) const {
-  qkv.query = g.rope(qkv.query);
-  qkv.key = g.rope(qkv.key);
+  qkv.query = g.rope(qkv.query, w.rope_factors);
+  qkv.key = g.rope(qkv.key, w.rope_factors);
   return qkv;
 }
 

@@ -37,6 +37,9 @@ class Architecture {
   // Norms and rotations of queries and keys. By default RoPE.
   virtual QueryKeyValue position(GraphBuilder& g, const LayerWeights& w, QueryKeyValue qkv) const;
 
+  // Whether route() gives a shared expert's result.
+  virtual bool has_shared_expert() const { return false; }
+
   // Norm before the feed-forward part, router and top-k of a MoE layer; the shared expert's result
   // where there is one. By default ffn_norm and the router.
   virtual Routing route(GraphBuilder& g, int64_t layer, ggml_tensor* hidden) const;

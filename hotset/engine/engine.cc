@@ -9,6 +9,9 @@
 #include <set>
 #include <utility>
 
+#include "hotset/engine/cpu_executor.h"
+#include "hotset/engine/device_executor.h"
+
 namespace hotset::engine {
 
 int default_threads() {
@@ -38,29 +41,54 @@ Result<std::unique_ptr<Engine>> Engine::create(ModelDescription description,
         static_cast<int32_t>(std::min<int64_t>(description.spec.n_ctx_train, kDefaultContext));
   }
   HOTSET_TRY(engine->cpu_, device::Backend::cpu(o.n_threads));
-  const KvCacheOptions kv_options{.n_ctx = o.n_ctx,
-                                  .key_type = o.key_type,
-                                  .value_type = o.value_type,
-                                  .flash_attention = o.flash_attention != FlashAttention::kOff};
-  HOTSET_TRY(engine->kv_,
-             KvCache::create(description.spec, kv_options, engine->cpu_->buffer_type()));
-  HOTSET_TRY(engine->model_,
-             LoadedModel::load(std::move(description), *engine->cpu_, options.load));
-  const CpuExecutor::Options executor_options{
-      .n_ubatch = o.n_ubatch, .n_outputs = o.n_outputs, .observe_routing = o.observe_routing};
-  auto executor =
-      CpuExecutor::create(*engine->model_, *engine->kv_, *engine->cpu_, executor_options);
-  if (!executor && executor.error().code == ErrorCode::kUnsupported &&
+  HOTSET_RETURN_IF_ERROR(engine->open_device(description.spec));
+  const auto create_kv = [&](const model::ModelSpec& spec, bool flash_attention) -> Status {
+    const KvCacheOptions kv_options{.n_ctx = o.n_ctx,
+                                    .key_type = o.key_type,
+                                    .value_type = o.value_type,
+                                    .flash_attention = flash_attention};
+    HOTSET_TRY(engine->kv_, KvCache::create(spec, kv_options, engine->cpu_->buffer_type(),
+                                            engine->device_.get(), o.load.placement));
+    return {};
+  };
+  HOTSET_RETURN_IF_ERROR(create_kv(description.spec, o.flash_attention != FlashAttention::kOff));
+  HOTSET_TRY(engine->model_, LoadedModel::load(std::move(description), *engine->cpu_, o.load));
+  Status status = engine->create_executor();
+  if (!status && status.error().code == ErrorCode::kUnsupported &&
       o.flash_attention == FlashAttention::kAuto) {
-    KvCacheOptions without = kv_options;
-    without.flash_attention = false;
-    HOTSET_TRY(engine->kv_, KvCache::create(engine->spec(), without, engine->cpu_->buffer_type()));
-    executor = CpuExecutor::create(*engine->model_, *engine->kv_, *engine->cpu_, executor_options);
+    engine->kv_.reset();
+    HOTSET_RETURN_IF_ERROR(create_kv(engine->spec(), false));
+    status = engine->create_executor();
   }
-  if (!executor) return std::unexpected(std::move(executor).error());
-  engine->executor_ = *std::move(executor);
+  if (!status) return std::unexpected(std::move(status).error());
   o.n_ubatch = std::min(o.n_ubatch, engine->kv_->cells().n_cells());
   return engine;
+}
+
+Status Engine::open_device(const model::ModelSpec& spec) {
+  LoadOptions& load = options_.load;
+  load.placement = {};
+  if (options_.device.empty() || options_.n_gpu_layers == 0) return {};
+  HOTSET_TRY(device_, device::open_device(options_.device, {.n_threads = options_.n_threads,
+                                                            .profile = options_.profile}));
+  load.device = device_.get();
+  load.placement = place_layers(spec.n_layer, options_.n_gpu_layers);
+  return {};
+}
+
+Status Engine::create_executor() {
+  const ExecutorOptions executor_options{.n_ubatch = options_.n_ubatch,
+                                         .n_outputs = options_.n_outputs,
+                                         .observe_routing = options_.observe_routing};
+  if (device_ == nullptr) {
+    HOTSET_TRY(executor_,
+               CpuExecutor::create(*model_, *kv_, *cpu_, executor_options, spec().n_layer));
+    return {};
+  }
+  HOTSET_TRY(executor_,
+             DeviceExecutor::create(*model_, *kv_, *device_, *cpu_, options_.load.placement,
+                                    executor_options, options_.profile));
+  return {};
 }
 
 Status Engine::check_batch(std::span<const BatchToken> batch) const {

@@ -13,9 +13,12 @@
 #include "hotset/base/error.h"
 #include "hotset/base/units.h"
 #include "hotset/device/backend.h"
+#include "hotset/device/device.h"
+#include "hotset/device/profile.h"
 #include "hotset/engine/executor.h"
 #include "hotset/engine/kv_cache.h"
 #include "hotset/engine/loaded_model.h"
+#include "hotset/engine/placement.h"
 
 namespace hotset::engine {
 
@@ -29,7 +32,11 @@ struct EngineOptions {
   FlashAttention flash_attention = FlashAttention::kAuto;
   ggml_type key_type = GGML_TYPE_F16;
   ggml_type value_type = GGML_TYPE_F16;
-  LoadOptions load = {};
+  LoadOptions load = {};  // its device and placement are filled in by create()
+  // "NAME" or "emu[:...]" as open_device() takes it; empty: the CPU alone.
+  std::string device = {};
+  int64_t n_gpu_layers = -1;           // as place_layers() takes it; with a device only
+  device::Profile* profile = nullptr;  // must outlive the engine
   RoutingObserver observe_routing = {};
 };
 
@@ -43,7 +50,8 @@ struct DecodeResult {
 // Thread-compatible: one thread at a time. Owns everything it needs.
 class Engine {
  public:
-  // Errors: as LoadedModel::load, KvCache::create and CpuExecutor::create; kInvalidArgument.
+  // Errors: as LoadedModel::load, KvCache::create, device::open_device,
+  // CpuExecutor::create and DeviceExecutor::create; kInvalidArgument.
   static Result<std::unique_ptr<Engine>> create(ModelDescription description,
                                                 const EngineOptions& options);
 
@@ -54,7 +62,10 @@ class Engine {
   int n_threads() const { return options_.n_threads; }
   bool flash_attention() const { return kv_->options().flash_attention; }
   const KvCache& kv() const { return *kv_; }
-  const CpuExecutor& executor() const { return *executor_; }
+  const Executor& executor() const { return *executor_; }
+  // The device in use; null on the CPU alone.
+  device::Device* device() const { return device_.get(); }
+  const Placement& placement() const { return options_.load.placement; }
 
   // Computes the tokens in order, ubatch by ubatch, and remembers them in the KV memory. With
   // `keep_going` given, it is asked before each ubatch; false ends the call with kCancelled.
@@ -73,16 +84,19 @@ class Engine {
 
  private:
   explicit Engine(const EngineOptions& options) : options_(options) {}
+  Status open_device(const model::ModelSpec& spec);
+  Status create_executor();
   Status check_batch(std::span<const BatchToken> batch) const;
   Status run_ubatch(std::span<const BatchToken> ubatch);
   // Takes back what a failed decode() has entered so far. Requires: check_batch() succeeded.
   void forget_batch(std::span<const BatchToken> batch);
 
   EngineOptions options_;
+  std::unique_ptr<device::Device> device_;  // outlives all that uses its memory
   std::optional<device::Backend> cpu_;
   std::unique_ptr<LoadedModel> model_;
   std::optional<KvCache> kv_;
-  std::unique_ptr<CpuExecutor> executor_;
+  std::unique_ptr<Executor> executor_;
   std::vector<float> logits_;
   std::vector<int32_t> cells_;
 };

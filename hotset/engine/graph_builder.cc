@@ -75,15 +75,14 @@ QueryKeyValue GraphBuilder::project(ggml_tensor* x, const LayerWeights& w) {
           .value = heads(w.attn_v, w.attn_v_bias, a.head_dim_v, a.n_head_kv)};
 }
 
-ggml_tensor* GraphBuilder::rope(ggml_tensor* x) {
+ggml_tensor* GraphBuilder::rope(ggml_tensor* x, ggml_tensor* factors) {
   const model::RopeSpec& r = spec_.rope;
   const int mode = r.interleaved ? GGML_ROPE_TYPE_NORMAL : GGML_ROPE_TYPE_NEOX;
   // ext_factor mixes interpolated and original angles by frequency: all or nothing here.
   const float ext_factor = r.scaling == model::RopeScaling::kYarn ? 1.0F : 0.0F;
-  return ggml_rope_ext(context_, x, inputs_.positions, weights_.rope_factors,
-                       static_cast<int>(r.n_dims), mode, static_cast<int>(r.n_ctx_original),
-                       r.freq_base, 1.0F / r.factor, ext_factor, r.attn_factor, r.beta_fast,
-                       r.beta_slow);
+  return ggml_rope_ext(context_, x, inputs_.positions, factors, static_cast<int>(r.n_dims), mode,
+                       static_cast<int>(r.n_ctx_original), r.freq_base, 1.0F / r.factor, ext_factor,
+                       r.attn_factor, r.beta_fast, r.beta_slow);
 }
 
 void GraphBuilder::store(int64_t layer, const QueryKeyValue& qkv) {

@@ -85,7 +85,8 @@ class GraphBuilder {
   // Queries, keys and values of x [T, n_embd], with biases where the layer has some.
   QueryKeyValue project(ggml_tensor* x, const LayerWeights& w);
   // Rotary position embedding of x [T, n_head, head_dim] at the ubatch's positions.
-  ggml_tensor* rope(ggml_tensor* x);
+  // `factors` divide the frequencies; may be null.
+  ggml_tensor* rope(ggml_tensor* x, ggml_tensor* factors = nullptr);
   // Writes keys and values of the ubatch into the KV memory.
   void store(int64_t layer, const QueryKeyValue& qkv);
   // store(), then softmax(q k^T / sqrt(head_dim_k) + mask) v over the KV memory, times

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <string>
+
+#include "hotset/device/backend.h"
 
 namespace hotset::engine {
 namespace {
@@ -24,7 +27,8 @@ Status check_type(std::string_view what, ggml_type type, int64_t head_dim) {
 }  // namespace
 
 Result<KvCache> KvCache::create(const model::ModelSpec& spec, const KvCacheOptions& options,
-                                ggml_backend_buffer_type_t buffer_type) {
+                                ggml_backend_buffer_type_t cpu_type, device::Device* device,
+                                Placement placement) {
   constexpr int32_t kMaxContext = 1 << 28;
   if (options.n_ctx < 1 || options.n_ctx > kMaxContext) {
     return make_error(ErrorCode::kInvalidArgument, "context: found {}, expected 1 to {}",
@@ -42,23 +46,33 @@ Result<KvCache> KvCache::create(const model::ModelSpec& spec, const KvCacheOptio
   }
   const int32_t n_cells = (options.n_ctx + kCellBucket - 1) / kCellBucket * kCellBucket;
   KvCache cache(options);
-  cache.context_.reset(
-      ggml_init({.mem_size = ggml_tensor_overhead() * 2 * static_cast<size_t>(spec.n_layer),
-                 .mem_buffer = nullptr,
-                 .no_alloc = true}));
+  const auto new_context = [&] {
+    return ggml_context_ptr(
+        ggml_init({.mem_size = ggml_tensor_overhead() * 2 * static_cast<size_t>(spec.n_layer),
+                   .mem_buffer = nullptr,
+                   .no_alloc = true}));
+  };
+  cache.context_ = new_context();
+  cache.device_context_ = new_context();
   const int64_t key_row = attention.n_head_kv * attention.head_dim_k;
   const int64_t value_row = attention.n_head_kv * attention.head_dim_v;
   for (int64_t layer = 0; layer < spec.n_layer; ++layer) {
-    cache.keys_.push_back(
-        ggml_new_tensor_2d(cache.context_.get(), options.key_type, key_row, n_cells));
+    ggml_context* context = device != nullptr && placement.on_device(layer)
+                                ? cache.device_context_.get()
+                                : cache.context_.get();
+    cache.keys_.push_back(ggml_new_tensor_2d(context, options.key_type, key_row, n_cells));
     cache.values_.push_back(
         options.flash_attention
-            ? ggml_new_tensor_2d(cache.context_.get(), options.value_type, value_row, n_cells)
-            : ggml_new_tensor_2d(cache.context_.get(), options.value_type, n_cells, value_row));
+            ? ggml_new_tensor_2d(context, options.value_type, value_row, n_cells)
+            : ggml_new_tensor_2d(context, options.value_type, n_cells, value_row));
   }
-  HOTSET_TRY(cache.buffer_,
-             device::allocate_tensors(cache.context_.get(), buffer_type,
-                                      fmt::format("KV cache for {} positions (-c)", n_cells)));
+  const std::string what = fmt::format("KV cache for {} positions (-c)", n_cells);
+  if (ggml_get_first_tensor(cache.context_.get()) != nullptr) {
+    HOTSET_TRY(cache.buffer_, device::allocate_tensors(cache.context_.get(), cpu_type, what));
+  }
+  if (ggml_get_first_tensor(cache.device_context_.get()) != nullptr) {
+    HOTSET_TRY(cache.device_buffer_, device->allocate(cache.device_context_.get(), what));
+  }
   // Only now: a context that does not fit must be refused before anything of its size is made.
   cache.cells_ = KvCells(n_cells);
   cache.clear();
@@ -66,7 +80,11 @@ Result<KvCache> KvCache::create(const model::ModelSpec& spec, const KvCacheOptio
 }
 
 Bytes KvCache::n_bytes() const {
-  return {static_cast<int64_t>(ggml_backend_buffer_get_size(buffer_.get()))};
+  size_t n = 0;
+  for (ggml_backend_buffer_t buffer : {buffer_.get(), device_buffer_.get()}) {
+    if (buffer != nullptr) n += ggml_backend_buffer_get_size(buffer);
+  }
+  return {static_cast<int64_t>(n)};
 }
 
 int32_t KvCache::n_kv() const {
@@ -76,7 +94,9 @@ int32_t KvCache::n_kv() const {
 
 void KvCache::clear() {
   // Masked cells are multiplied by zero, so they must not hold NaN.
-  ggml_backend_buffer_clear(buffer_.get(), 0);
+  for (ggml_backend_buffer_t buffer : {buffer_.get(), device_buffer_.get()}) {
+    if (buffer != nullptr) ggml_backend_buffer_clear(buffer, 0);
+  }
   cells_ = KvCells(cells_.n_cells());
 }
 

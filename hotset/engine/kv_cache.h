@@ -19,8 +19,9 @@
 
 #include "hotset/base/error.h"
 #include "hotset/base/units.h"
-#include "hotset/device/backend.h"
+#include "hotset/device/device.h"
 #include "hotset/engine/kv_cells.h"
+#include "hotset/engine/placement.h"
 #include "hotset/model/model_spec.h"
 
 namespace hotset::engine {
@@ -38,8 +39,11 @@ struct KvCacheOptions {
 class KvCache {
  public:
   // Errors: kInvalidArgument (types that do not go together, naming both), kOutOfMemory.
+  // The layers of `placement` live in the memory of `device` (null: none), the others in buffers of
+  // `cpu_type`.
   static Result<KvCache> create(const model::ModelSpec& spec, const KvCacheOptions& options,
-                                ggml_backend_buffer_type_t buffer_type);
+                                ggml_backend_buffer_type_t cpu_type,
+                                device::Device* device = nullptr, Placement placement = {});
 
   const KvCacheOptions& options() const { return options_; }
   KvCells& cells() { return cells_; }
@@ -60,8 +64,10 @@ class KvCache {
 
   KvCacheOptions options_;
   KvCells cells_;
-  ggml_context_ptr context_;
-  ggml_backend_buffer_ptr buffer_;
+  ggml_context_ptr context_;         // layers of the CPU
+  ggml_context_ptr device_context_;  // layers of the device
+  ggml_backend_buffer_ptr buffer_;   // null without such layers, as the next one
+  device::DeviceBuffer device_buffer_;
   std::vector<ggml_tensor*> keys_;
   std::vector<ggml_tensor*> values_;
 };

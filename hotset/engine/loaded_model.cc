@@ -74,6 +74,16 @@ Result<ModelDescription> describe_model(model::GgufFile file) {
   return ModelDescription{std::move(file), architecture, std::move(spec)};
 }
 
+namespace {
+
+bool belongs_on_device(const WeightDeclaration& declaration, const LoadOptions& options) {
+  if (options.device == nullptr || declaration.use == WeightUse::kExperts) return false;
+  if (declaration.layer >= 0) return options.placement.on_device(declaration.layer);
+  return options.placement.head_on_device && declaration.use != WeightUse::kEmbedding;
+}
+
+}  // namespace
+
 Result<std::unique_ptr<LoadedModel>> LoadedModel::load(ModelDescription description,
                                                        const device::Backend& cpu,
                                                        const LoadOptions& options) {
@@ -82,11 +92,28 @@ Result<std::unique_ptr<LoadedModel>> LoadedModel::load(ModelDescription descript
   WeightList list;
   loaded->architecture().declare_weights(loaded->spec(), loaded->weights_, list);
   loaded->report_.unused = unused_tensors(loaded->file(), list);
+  const size_t n_tensors = list.declarations().size();
   for (const WeightDeclaration& declaration : list.declarations()) {
-    HOTSET_RETURN_IF_ERROR(loaded->place(declaration, cpu, options, list.declarations().size()));
+    HOTSET_RETURN_IF_ERROR(belongs_on_device(declaration, options)
+                               ? loaded->place_on_device(declaration, options, n_tensors)
+                               : loaded->place(declaration, cpu, options, n_tensors));
   }
   HOTSET_RETURN_IF_ERROR(loaded->fill(options));
   return loaded;
+}
+
+Status LoadedModel::place_on_device(const WeightDeclaration& declaration,
+                                    const LoadOptions& options, size_t n_tensors) {
+  HOTSET_TRY(const model::TensorInfo* info, find_weight(file(), declaration));
+  if (info == nullptr) return {};
+  if (!device_context_) {
+    device_context_.reset(ggml_init(
+        {.mem_size = ggml_tensor_overhead() * n_tensors, .mem_buffer = nullptr, .no_alloc = true}));
+  }
+  ggml_tensor* tensor = new_tensor(device_context_.get(), *info);
+  *declaration.slot = tensor;
+  placed_.push_back({.info = info, .tensor = tensor, .type = options.device->buffer_type()});
+  return {};
 }
 
 ggml_context* LoadedModel::context_for(ggml_backend_buffer_type_t type, size_t n_tensors) {
@@ -149,13 +176,20 @@ Status LoadedModel::fill(const LoadOptions& options) {
     if (!ggml_backend_buft_is_host(type)) layouts.insert(ggml_backend_buft_name(type));
     buffers_.push_back(std::move(buffer));
   }
+  if (device_context_) {
+    HOTSET_TRY(device_buffer_, options.device->allocate(device_context_.get(), "dense weights"));
+    ggml_backend_buffer_set_usage(device_buffer_.get(), GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
+  }
   std::vector<ggml_backend_buffer_t> part_buffers(file().n_parts(), nullptr);
   for (const Placed& placed : placed_) {
     const std::span<const uint8_t> bytes = file().tensor_bytes(*placed.info);
     if (placed.type != nullptr) {
       ggml_backend_tensor_set(placed.tensor, bytes.data(), 0, bytes.size());
-      (ggml_backend_buft_is_host(placed.type) ? report_.copied : report_.repacked) +=
-          placed.info->n_bytes;
+      const bool on_device = placed.tensor->buffer == device_buffer_.get();
+      Bytes& where = on_device                                ? report_.on_device
+                     : ggml_backend_buft_is_host(placed.type) ? report_.copied
+                                                              : report_.repacked;
+      where += placed.info->n_bytes;
       continue;
     }
     ggml_backend_buffer_t& buffer = part_buffers[placed.info->part];

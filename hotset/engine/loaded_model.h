@@ -13,7 +13,9 @@
 #include "hotset/base/error.h"
 #include "hotset/base/units.h"
 #include "hotset/device/backend.h"
+#include "hotset/device/device.h"
 #include "hotset/engine/architecture.h"
+#include "hotset/engine/placement.h"
 #include "hotset/engine/weights.h"
 #include "hotset/model/gguf_file.h"
 #include "hotset/model/model_spec.h"
@@ -31,6 +33,9 @@ struct LoadOptions {
   // Rearranges weights into the CPU backend's own layouts where it has one for them: faster, other
   // rounding.
   bool repack = true;
+  // Where dense weights of device layers go; null: everything is the CPU's. Outlives the model.
+  device::Device* device = nullptr;
+  Placement placement = {};
 };
 
 // Where the weights went.
@@ -38,6 +43,7 @@ struct LoadReport {
   Bytes mapped;                      // used in place
   Bytes copied;                      // copied as they are
   Bytes repacked;                    // copied into a layout of the CPU backend
+  Bytes on_device;                   // dense weights in device memory
   bool locked = false;               // the copies are locked in RAM
   std::vector<std::string> unused;   // tensors of the file that the architecture does not use
   std::vector<std::string> layouts;  // names of the CPU layouts in use
@@ -74,6 +80,8 @@ class LoadedModel {
   explicit LoadedModel(ModelDescription description) : description_(std::move(description)) {}
 
   ggml_context* context_for(ggml_backend_buffer_type_t type, size_t n_tensors);
+  Status place_on_device(const WeightDeclaration& declaration, const LoadOptions& options,
+                         size_t n_tensors);
   Status place(const WeightDeclaration& declaration, const device::Backend& cpu,
                const LoadOptions& options, size_t n_tensors);
   Status fill(const LoadOptions& options);
@@ -89,6 +97,8 @@ class LoadedModel {
   LoadReport report_;
   std::map<ggml_backend_buffer_type_t, ggml_context_ptr> contexts_;
   std::vector<ggml_backend_buffer_ptr> buffers_;
+  ggml_context_ptr device_context_;
+  device::DeviceBuffer device_buffer_;
   std::vector<Placed> placed_;
 };
 

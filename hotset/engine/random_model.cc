@@ -120,6 +120,11 @@ ggml_type type_of(const WeightDeclaration& w, const RandomModelOptions& o) {
   return o.dense_type;
 }
 
+// Optional weights are left out, but those that have another one in their place are written.
+bool is_written(const WeightDeclaration& w) {
+  return w.presence == Presence::kRequired || !w.fallback.empty();
+}
+
 // Random rows of `n_in` values as `type`, the same for a seed whatever the number of threads.
 void fill_rows(ggml_type type, int64_t n_in, int64_t n_rows, uint64_t seed, bool ones,
                std::vector<uint8_t>& out) {
@@ -157,6 +162,7 @@ Status write_tensors(const RandomModelOptions& o, const WeightList& list, std::F
   std::vector<uint8_t> bytes;
   uint64_t index = 0;
   for (const WeightDeclaration& w : list.declarations()) {
+    if (!is_written(w)) continue;
     const int64_t n_rows = w.ne[1] * w.ne[2] * w.ne[3];
     const bool is_norm = w.use == WeightUse::kVector && w.name.ends_with("norm.weight");
     fill_rows(type_of(w, o), w.ne[0], n_rows, o.seed * 1000003 + ++index, is_norm, bytes);
@@ -202,6 +208,7 @@ Status write_random_model(const RandomModelOptions& options, const std::filesyst
                  .mem_buffer = nullptr,
                  .no_alloc = true}));
   for (const WeightDeclaration& w : list.declarations()) {
+    if (!is_written(w)) continue;
     const ggml_type type = type_of(w, options);
     if (w.ne[0] % ggml_blck_size(type) != 0) {
       return make_error(ErrorCode::kInvalidArgument,

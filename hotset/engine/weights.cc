@@ -7,6 +7,16 @@
 namespace hotset::engine {
 namespace {
 
+// The N of "blk.N.REST"; -1 for other names.
+int64_t layer_of(std::string_view name) {
+  constexpr std::string_view kPrefix = "blk.";
+  int64_t layer = -1;
+  if (name.starts_with(kPrefix)) {
+    std::from_chars(name.data() + kPrefix.size(), name.data() + name.size(), layer);
+  }
+  return layer;
+}
+
 // I8 .. I64 and F64 are for other purposes than weights.
 bool is_weight_type(ggml_type type) {
   switch (type) {
@@ -32,20 +42,12 @@ std::string shape_text(const std::array<int64_t, 4>& ne) {
 
 }  // namespace
 
-int64_t WeightDeclaration::layer() const {
-  constexpr std::string_view kPrefix = "blk.";
-  int64_t number = -1;
-  if (name.starts_with(kPrefix)) {
-    std::from_chars(name.data() + kPrefix.size(), name.data() + name.size(), number);
-  }
-  return number;
-}
-
 void WeightList::add(ggml_tensor** slot, std::string name, WeightUse use,
                      std::initializer_list<int64_t> shape, Presence presence) {
   HOTSET_CHECK(shape.size() >= 1 && shape.size() <= 4);
   WeightDeclaration declaration{
       .name = std::move(name), .use = use, .presence = presence, .slot = slot};
+  declaration.layer = layer_of(declaration.name);
   std::ranges::reverse_copy(shape, declaration.ne.begin());
   declarations_.push_back(std::move(declaration));
 }

@@ -37,8 +37,8 @@ struct WeightDeclaration {
   ggml_tensor** slot = nullptr;  // where the architecture wants the tensor; null if absent
   std::string fallback = {};     // used in its place where `name` is absent; may be empty
 
-  // The layer that the tensor belongs to; -1 for those of the whole model.
-  int64_t layer() const;
+  // The layer that uses the tensor, by its name; -1 for those of the whole model.
+  int64_t layer = -1;
 };
 
 // Dense feed-forward weights; shapes [n_ff, n_embd], [n_ff, n_embd], [n_embd, n_ff].
@@ -60,7 +60,8 @@ struct LayerWeights {
   ggml_tensor* attn_v_bias = nullptr;
   ggml_tensor* attn_q_norm = nullptr;  // [head_dim_k], or over all heads
   ggml_tensor* attn_k_norm = nullptr;
-  ggml_tensor* ffn_norm = nullptr;  // [n_embd]
+  ggml_tensor* rope_factors = nullptr;  // [rope dimensions / 2], divisors of the frequencies
+  ggml_tensor* ffn_norm = nullptr;      // [n_embd]
   FeedForwardWeights dense;
   ggml_tensor* router = nullptr;       // [n_expert, n_embd]
   FeedForwardWeights experts;          // each with n_expert in front
@@ -72,7 +73,6 @@ struct ModelWeights {
   ggml_tensor* token_embedding = nullptr;  // [n_vocab, n_embd]
   ggml_tensor* output_norm = nullptr;      // [n_embd]
   ggml_tensor* output = nullptr;           // [n_vocab, n_embd]
-  ggml_tensor* rope_factors = nullptr;     // [rope dimensions / 2], divisors of the frequencies
   std::vector<LayerWeights> layers;
 };
 
@@ -81,6 +81,8 @@ class WeightList {
  public:
   void add(ggml_tensor** slot, std::string name, WeightUse use,
            std::initializer_list<int64_t> shape, Presence presence = Presence::kRequired);
+  // The last added weight belongs to `layer`, though its name does not say so.
+  void belongs_to(int64_t layer) { declarations_.back().layer = layer; }
   // The last added weight is taken from `name` where its own is absent.
   void fall_back_to(std::string name) { declarations_.back().fallback = std::move(name); }
 

@@ -22,12 +22,13 @@ class Llama final : public Architecture {
   void declare_weights(const model::ModelSpec& spec, ModelWeights& weights,
                        WeightList& list) const override {
     declare_decoder(spec, weights, list);
-    list.add(&weights.rope_factors, "rope_freqs.weight", WeightUse::kVector, {spec.rope.n_dims / 2},
-             Presence::kOptional);
     for (int64_t layer = 0; layer < spec.n_layer; ++layer) {
       LayerWeights& w = weights.layers[static_cast<size_t>(layer)];
       declare_attention(spec, layer, w, list);
       declare_attention_biases(spec, layer, Presence::kOptional, w, list);
+      list.add(&w.rope_factors, "rope_freqs.weight", WeightUse::kVector, {spec.rope.n_dims / 2},
+               Presence::kOptional);
+      list.belongs_to(layer);
       declare_experts(spec, layer, w, list);
     }
   }

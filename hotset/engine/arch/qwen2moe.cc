@@ -38,6 +38,8 @@ class Qwen2Moe final : public Architecture {
     }
   }
 
+  bool has_shared_expert() const override { return true; }
+
   Routing route(GraphBuilder& g, int64_t layer, ggml_tensor* hidden) const override {
     Routing routing = Architecture::route(g, layer, hidden);
     routing.shared = g.gated_shared_expert(routing.x, g.layer(layer));

@@ -1,0 +1,9 @@
+// The device suite on Vulkan: Mesa's llvmpipe where there is no GPU.
+#include "hotset/device/device_testing.h"
+
+namespace hotset::device {
+
+INSTANTIATE_TEST_SUITE_P(Vulkan, DeviceSuite, testing::Values("Vulkan0"),
+                         [](const auto& param) { return param.param; });
+
+}  // namespace hotset::device

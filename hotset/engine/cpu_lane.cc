@@ -1,0 +1,47 @@
+#include "hotset/engine/cpu_lane.h"
+
+namespace hotset::engine {
+
+CpuLane::CpuLane() : thread_([this] { loop(); }) {}
+
+CpuLane::~CpuLane() {
+  if (state_.load() == kRequested) (void)finish();
+  state_.store(kStop);
+  state_.notify_all();
+  thread_.join();
+}
+
+void CpuLane::start_call(Call call, void* context) {
+  HOTSET_CHECK(state_.load() == kIdle);
+  call_ = call;
+  context_ = context;
+  state_.store(kRequested);
+  state_.notify_all();
+}
+
+Status CpuLane::finish() {
+  uint32_t state = state_.load();
+  HOTSET_CHECK(state == kRequested || state == kDone);
+  while (state != kDone) {
+    state_.wait(state);
+    state = state_.load();
+  }
+  state_.store(kIdle);
+  return std::move(status_);
+}
+
+void CpuLane::loop() {
+  for (;;) {
+    const uint32_t state = state_.load();
+    if (state == kStop) return;
+    if (state != kRequested) {
+      state_.wait(state);
+      continue;
+    }
+    status_ = call_(context_);
+    state_.store(kDone);
+    state_.notify_all();
+  }
+}
+
+}  // namespace hotset::engine

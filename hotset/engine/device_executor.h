@@ -1,0 +1,76 @@
+// Computes a model with a device: its layers' attention and routing there, every routed expert by
+// the CPU lane, the first layers and the embedding on the CPU where they were placed there.
+//
+// Per MoE layer the host waits for the device once, for the routed ids; per ubatch with logits once
+// more, for these.
+#ifndef HOTSET_ENGINE_DEVICE_EXECUTOR_H_
+#define HOTSET_ENGINE_DEVICE_EXECUTOR_H_
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "hotset/base/error.h"
+#include "hotset/device/backend.h"
+#include "hotset/device/device.h"
+#include "hotset/device/profile.h"
+#include "hotset/engine/cpu_executor.h"
+#include "hotset/engine/cpu_lane.h"
+#include "hotset/engine/device_graphs.h"
+#include "hotset/engine/executor.h"
+#include "hotset/engine/placement.h"
+
+namespace hotset::engine {
+
+// Drives the device from the thread that calls run(); the CPU computes on the CPU lane's.
+// Thread-compatible.
+class DeviceExecutor final : public Executor {
+ public:
+  // References and `profile` (null: none) must outlive the executor.
+  // Errors: as DeviceGraphs::create and CpuExecutor::create; kInvalidArgument.
+  static Result<std::unique_ptr<DeviceExecutor>> create(
+      const LoadedModel& model, KvCache& kv, device::Device& device, device::Backend& cpu,
+      const Placement& placement, ExecutorOptions options, device::Profile* profile);
+
+  Status run(std::span<const BatchToken> ubatch, std::span<const int32_t> cells,
+             std::vector<float>& logits) override;
+  Bytes compute_bytes() const override {
+    return graphs_->compute_bytes() + front_->compute_bytes();
+  }
+  int64_t n_graphs_built() const override {
+    return graphs_->n_graphs_built() + front_->n_graphs_built();
+  }
+
+ private:
+  DeviceExecutor(const LoadedModel& model, KvCache& kv, device::Device& device,
+                 device::Backend& cpu, ExecutorOptions options, device::Profile* profile);
+
+  Status run_front(const GraphShape& shape);
+  Status upload_inputs(const GraphShape& shape);
+  Status run_experts(const Segment& segment, KeptGraph& experts, size_t index, int64_t n_rows);
+  Status fetch_routing(size_t index, int64_t layer, int64_t n_rows);
+  Result<Bytes> chosen_bytes(int64_t layer, int64_t n_rows);
+  Status fetch_output(GraphSet& set, std::vector<float>& logits);
+  Status wait_for_device(int64_t layer);
+  // Runs `job` on the CPU lane; `reads` gives what it read once it is done.
+  template <typename Job>
+  Status on_cpu_lane(const char* name, int64_t layer, Job&& job, const Bytes& reads);
+
+  const LoadedModel& model_;
+  KvCache& kv_;
+  device::Device& device_;
+  device::Backend& cpu_;
+  ExecutorOptions options_;
+  device::Profile* profile_;
+  std::unique_ptr<DeviceGraphs> graphs_;
+  std::unique_ptr<CpuExecutor> front_;  // embedding and the layers in front of the device's
+  CpuLane lane_;
+  device::Event arrived_;
+  UbatchInputs inputs_;
+  std::vector<uint8_t> is_chosen_;  // by expert
+};
+
+}  // namespace hotset::engine
+
+#endif  // HOTSET_ENGINE_DEVICE_EXECUTOR_H_

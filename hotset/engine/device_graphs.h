@@ -1,0 +1,157 @@
+// The graphs by which a device runs its layers, and the buffers through which they and the CPU lane
+// hand data to each other.
+//
+// The device's layers are cut into segments. A segment combines the experts' results of the MoE
+// layer before it, computes attention (and dense layers) and ends with the routing of the next MoE
+// layer, or with the head. What crosses a cut lies in persistent buffers: residual, x, ids,
+// weights and the shared expert's result of the routing, and the pair buffer `results [P, n_embd]`,
+// P = rows * k, which whoever computes a pair fills at the pair's own place.
+#ifndef HOTSET_ENGINE_DEVICE_GRAPHS_H_
+#define HOTSET_ENGINE_DEVICE_GRAPHS_H_
+
+#include <ggml-cpp.h>
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "hotset/base/error.h"
+#include "hotset/base/units.h"
+#include "hotset/device/backend.h"
+#include "hotset/device/device.h"
+#include "hotset/engine/executor.h"
+#include "hotset/engine/graph_builder.h"
+#include "hotset/engine/kv_cache.h"
+#include "hotset/engine/loaded_model.h"
+#include "hotset/engine/placement.h"
+
+namespace hotset::engine {
+
+// Layers [first_layer, end_layer), which are computed in one graph. `combines`: the MoE layer whose
+// results it adds up first; `routes`: the MoE layer, its last one, whose routing it ends with; -1
+// for none. Without `routes` it is the last segment.
+struct Segment {
+  int64_t first_layer = 0;
+  int64_t end_layer = 0;
+  int64_t combines = -1;
+  int64_t routes = -1;
+};
+
+// The segments of layers [first_layer, n_layer) of a model. Requires: first_layer < n_layer.
+std::vector<Segment> cut_segments(const model::ModelSpec& spec, int64_t first_layer);
+
+// Device tensors at their largest; graphs use the part they need, from the start.
+struct CrossTensors {
+  ggml_tensor* positions = nullptr;    // [n_ubatch] I32
+  ggml_tensor* key_rows = nullptr;     // [n_ubatch] I64
+  ggml_tensor* value_rows = nullptr;   // [n_value_rows] I64
+  ggml_tensor* mask = nullptr;         // [n_ubatch * n_cells] F16
+  ggml_tensor* output_rows = nullptr;  // [n_ubatch] I32
+  ggml_tensor* hidden = nullptr;       // [n_ubatch, n_embd], what enters the first segment
+  // Of even and odd segments, so that none reads what it writes.
+  struct Routed {
+    ggml_tensor* residual = nullptr;  // [n_ubatch, n_embd]
+    ggml_tensor* x = nullptr;         // [n_ubatch, n_embd]
+    ggml_tensor* ids = nullptr;       // [n_ubatch, k] I32
+    ggml_tensor* weights = nullptr;   // [n_ubatch, k]
+    ggml_tensor* shared = nullptr;    // [n_ubatch, n_embd]
+  };
+  std::array<Routed, 2> routed;
+  ggml_tensor* results = nullptr;  // the pair buffer [n_ubatch * k, n_embd]
+  ggml_tensor* out = nullptr;      // logits [n_outputs, n_vocab], or hidden [n_outputs, n_embd]
+};
+
+// The same in pinned host memory, as far as the host needs it; the CPU lane's graphs read and write
+// it in place.
+struct HostTensors {
+  ggml_tensor* positions = nullptr;
+  ggml_tensor* key_rows = nullptr;
+  ggml_tensor* value_rows = nullptr;
+  ggml_tensor* mask = nullptr;
+  ggml_tensor* output_rows = nullptr;
+  ggml_tensor* hidden = nullptr;
+  ggml_tensor* x = nullptr;
+  ggml_tensor* ids = nullptr;
+  ggml_tensor* results = nullptr;
+  ggml_tensor* out = nullptr;
+};
+
+struct KeptGraph {
+  ggml_context_ptr context;
+  ggml_cgraph* graph = nullptr;
+  Bytes reads;
+};
+
+// All graphs for ubatches of one shape.
+struct GraphSet {
+  GraphShape shape;
+  std::vector<KeptGraph> segments;
+  std::vector<KeptGraph> experts;  // on the CPU: of each segment that routes
+  KeptGraph head;                  // on the CPU, where the head is not on the device
+  uint64_t last_use = 0;
+};
+
+// Owns graphs and buffers. Thread-compatible; allocates device memory only in create().
+class DeviceGraphs {
+ public:
+  // All references must outlive the object.
+  // Errors: kUnsupported (an operation that device or CPU does not have, by name), kOutOfMemory.
+  static Result<std::unique_ptr<DeviceGraphs>> create(const LoadedModel& model, const KvCache& kv,
+                                                      device::Device& device, device::Backend& cpu,
+                                                      const Placement& placement,
+                                                      const ExecutorOptions& options);
+  ~DeviceGraphs();
+
+  // The graphs of a shape, built if they are not kept. Errors: kUnsupported, kInternal, kDevice.
+  Result<GraphSet*> for_shape(const GraphShape& shape);
+
+  const std::vector<Segment>& segments() const { return segments_; }
+  const CrossTensors& cross() const { return cross_; }
+  const HostTensors& host() const { return host_; }
+  // Rows that `segment` routes in a ubatch of `shape`.
+  int32_t n_rows(const Segment& segment, const GraphShape& shape) const;
+  // Bytes of one expert of a layer, all its tensors.
+  Bytes expert_bytes(int64_t layer) const;
+  bool pinned() const { return host_buffer_.pinned(); }
+  Bytes compute_bytes() const { return device_compute_.reserved() + cpu_compute_.reserved(); }
+  int64_t n_graphs_built() const { return n_graphs_built_; }
+
+ private:
+  DeviceGraphs(const LoadedModel& model, const KvCache& kv, device::Device& device,
+               device::Backend& cpu, const Placement& placement, const ExecutorOptions& options);
+
+  Status allocate_cross();
+  Status allocate_host();
+  Status reserve();
+  GraphSet build(const GraphShape& shape) const;
+  KeptGraph build_segment(size_t index, const GraphShape& shape) const;
+  KeptGraph build_experts(const Segment& segment, const GraphShape& shape) const;
+  KeptGraph build_head(const GraphShape& shape) const;
+  GraphInputs device_inputs(ggml_context* context, const GraphShape& shape) const;
+  Status check(GraphSet& set) const;
+
+  const LoadedModel& model_;
+  const KvCache& kv_;
+  device::Device& device_;
+  device::Backend& cpu_;
+  Placement placement_;
+  ExecutorOptions options_;
+  std::vector<Segment> segments_;
+  ggml_context_ptr cross_context_;
+  ggml_context_ptr host_context_;
+  device::DeviceBuffer cross_buffer_;
+  device::HostBuffer host_buffer_;
+  device::DeviceBuffer compute_claim_;
+  CrossTensors cross_;
+  HostTensors host_;
+  device::ComputeBuffer device_compute_;
+  device::ComputeBuffer cpu_compute_;
+  std::vector<std::unique_ptr<GraphSet>> kept_;
+  uint64_t n_uses_ = 0;
+  int64_t n_graphs_built_ = 0;
+};
+
+}  // namespace hotset::engine
+
+#endif  // HOTSET_ENGINE_DEVICE_GRAPHS_H_

@@ -1,0 +1,283 @@
+// The engine with a device: the same bits as the CPU alone, the counts it promises, the times of
+// the virtual clock, and what happens when the device fails.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "hotset/base/random.h"
+#include "hotset/engine/cpu_lane.h"
+#include "hotset/engine/device_graphs.h"
+#include "hotset/engine/engine.h"
+#include "hotset/engine/random_model.h"
+#include "tests/engine_fixture.h"
+#include "tests/test_files.h"
+
+namespace hotset::test {
+namespace {
+
+using engine::EngineOptions;
+using engine::FlashAttention;
+using testing::HasSubstr;
+
+constexpr int64_t kVocabulary = 256;
+constexpr int64_t kLayers = 3;
+
+std::vector<int32_t> some_ids(size_t n, uint64_t seed) {
+  Random random(seed);
+  std::vector<int32_t> ids(n);
+  for (int32_t& id : ids) id = static_cast<int32_t>(random.below(kVocabulary));
+  return ids;
+}
+
+// One small random model of each architecture, written once.
+std::filesystem::path model_of(const std::string& architecture) {
+  static const TemporaryFolder folder;
+  const std::filesystem::path path = folder / (architecture + ".gguf");
+  if (!std::filesystem::exists(path)) {
+    const auto status = engine::write_random_model(
+        {.architecture = architecture, .n_layer = kLayers, .n_vocab = kVocabulary, .seed = 11},
+        path);
+    EXPECT_TRUE(status) << status.error().message;
+  }
+  return path;
+}
+
+EngineOptions options_with(const std::string& device, int64_t n_gpu_layers = -1,
+                           FlashAttention flash_attention = FlashAttention::kOn) {
+  return {.n_threads = 1,
+          .n_ctx = 512,
+          .flash_attention = flash_attention,
+          .load = {.repack = false},
+          .device = device,
+          .n_gpu_layers = n_gpu_layers};
+}
+
+// Logits of a prompt's last token and of four tokens decoded after it.
+std::vector<float> prompt_and_decode(engine::Engine& engine, size_t n_prompt) {
+  std::vector<float> logits = decode(engine, as_batch(some_ids(n_prompt, 3), false));
+  for (const int32_t id : some_ids(4, 4)) {
+    const auto row = decode(engine, as_batch({&id, 1}, true, engine.next_position(0)));
+    logits.insert(logits.end(), row.begin(), row.end());
+  }
+  return logits;
+}
+
+class SameBits : public testing::TestWithParam<std::tuple<std::string, FlashAttention, size_t>> {};
+
+TEST_P(SameBits, OnTheCpuAndOnTheDeviceForEveryPlacement) {
+  const auto& [architecture, flash_attention, n_prompt] = GetParam();
+  const auto path = model_of(architecture);
+  const auto alone = make_engine(describe(path), options_with("", -1, flash_attention));
+  const std::vector<float> expected = prompt_and_decode(*alone, n_prompt);
+  for (int64_t n_gpu_layers = 0; n_gpu_layers <= kLayers + 1; ++n_gpu_layers) {
+    const auto engine = make_engine(
+        describe(path), options_with("emu:clock=virtual", n_gpu_layers, flash_attention));
+    ASSERT_NE(engine, nullptr);
+    EXPECT_EQ(prompt_and_decode(*engine, n_prompt), expected) << "-ngl " << n_gpu_layers;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Matrix, SameBits,
+                         testing::Combine(testing::Values("qwen3moe", "qwen2moe", "olmoe", "llama"),
+                                          testing::Values(FlashAttention::kOff,
+                                                          FlashAttention::kOn),
+                                          testing::Values(1, 33, 200)),
+                         [](const auto& p) {
+                           return std::get<0>(p.param) +
+                                  (std::get<1>(p.param) == FlashAttention::kOn ? "_fa_"
+                                                                               : "_plain_") +
+                                  std::to_string(std::get<2>(p.param));
+                         });
+
+TEST(DeviceEngine, PromptsInSeveralUbatchesAreTheSameBits) {
+  EngineOptions options = options_with("");
+  options.n_ubatch = 64;
+  const auto alone = make_engine(describe(model_of("qwen3moe")), options);
+  options.device = "emu";
+  const auto engine = make_engine(describe(model_of("qwen3moe")), options);
+  EXPECT_EQ(prompt_and_decode(*engine, 200), prompt_and_decode(*alone, 200));
+}
+
+TEST(DeviceEngine, WaitsOncePerMoeLayerAndOnceForLogits) {
+  const auto engine = make_engine(describe(model_of("qwen3moe")), options_with("emu"));
+  ASSERT_NE(engine, nullptr);
+  prompt_and_decode(*engine, 20);
+  for (const int32_t id : some_ids(10, 5)) {
+    engine->device()->reset_counters();
+    decode(*engine, as_batch({&id, 1}, true, engine->next_position(0)));
+    EXPECT_EQ(engine->device()->counters().n_waits, kLayers + 1);
+  }
+  engine->device()->reset_counters();
+  auto prompt = as_batch(some_ids(40, 6), false, engine->next_position(0));
+  prompt.back().want_logits = false;
+  ASSERT_TRUE(engine->decode(prompt));
+  // Without logits nothing behind the last layer's keys and values is computed.
+  EXPECT_EQ(engine->device()->counters().n_waits, kLayers - 1);
+}
+
+TEST(DeviceEngine, RoutingIsReportedAsOnTheCpu) {
+  using Routed = std::map<int64_t, std::vector<int32_t>>;
+  const auto routed_with = [](const std::string& device, int64_t n_gpu_layers) {
+    Routed routed;
+    EngineOptions options = options_with(device, n_gpu_layers);
+    options.observe_routing = [&](int64_t layer, std::span<const int32_t> ids, int64_t) {
+      routed[layer].insert(routed[layer].end(), ids.begin(), ids.end());
+    };
+    const auto engine = make_engine(describe(model_of("qwen3moe")), options);
+    prompt_and_decode(*engine, 33);
+    return routed;
+  };
+  const Routed expected = routed_with("", -1);
+  EXPECT_EQ(routed_with("emu", -1), expected);
+  EXPECT_EQ(routed_with("emu", 2), expected);
+}
+
+TEST(DeviceEngine, VirtualTimesAreRepeatable) {
+  const auto run = [] {
+    const auto engine =
+        make_engine(describe(model_of("qwen3moe")), options_with("emu:clock=virtual"));
+    std::vector<double> times_us;
+    decode(*engine, as_batch(some_ids(20, 1), false));
+    for (const int32_t id : some_ids(5, 2)) {
+      decode(*engine, as_batch({&id, 1}, true, engine->next_position(0)));
+      times_us.push_back(engine->device()->now_us());
+    }
+    return times_us;
+  };
+  const auto first = run();
+  EXPECT_EQ(run(), first);
+  EXPECT_GT(first.front(), 0);
+}
+
+TEST(DeviceEngine, ASlowCpuAndASlowLinkShowInTheVirtualTime) {
+  const auto token_us = [](const std::string& device) {
+    const auto engine = make_engine(describe(model_of("qwen3moe")), options_with(device));
+    const int32_t id = 1;
+    decode(*engine, as_batch({&id, 1}, true));
+    const double before_us = engine->device()->now_us();
+    decode(*engine, as_batch({&id, 1}, true, 1));
+    return engine->device()->now_us() - before_us;
+  };
+  // One token routes 4 of 16 experts in each of 3 layers to the CPU. An expert is three matrices of
+  // 256 x 128 values in Q4_0: 18 bytes for 32 of them.
+  const double expert_bytes = 3.0 * 256 * 128 / 32 * 18;
+  const double cpu_bytes = kLayers * 4 * expert_bytes;
+  const double fast_us = token_us("emu:clock=virtual,cpu_gbps=20");
+  const double slow_us = token_us("emu:clock=virtual,cpu_gbps=10");
+  EXPECT_NEAR(slow_us - fast_us, cpu_bytes / 10e3 - cpu_bytes / 20e3, 1e-6);
+  // Each copy waits out the latency: 4 inputs and the hidden state, ids, x and results of each
+  // layer, the logits; each of the 4 graphs is launched once.
+  const double quick_us = token_us("emu:clock=virtual,us=0");
+  const double late_us = token_us("emu:clock=virtual,us=100");
+  EXPECT_NEAR(late_us - quick_us, 100.0 * (5 + 3 * kLayers + 1 + 4), 1e-6);
+}
+
+TEST(DeviceEngine, TheProfileHasAllLanes) {
+  device::Profile profile;
+  EngineOptions options = options_with("emu:clock=virtual");
+  options.profile = &profile;
+  const auto engine = make_engine(describe(model_of("qwen3moe")), options);
+  prompt_and_decode(*engine, 10);
+  std::map<device::Track, int> n_by_track;
+  for (const auto& entry : profile.entries()) {
+    ++n_by_track[entry.track];
+    EXPECT_GE(entry.duration_us, 0);
+  }
+  EXPECT_GT(n_by_track[device::Track::kCompute], 0);
+  EXPECT_GT(n_by_track[device::Track::kCpuLane], 0);
+  EXPECT_GT(n_by_track[device::Track::kHost], 0);
+}
+
+TEST(DeviceEngine, RefusesWhatCannotBe) {
+  const auto expect_error = [](const std::string& device, const std::string& message) {
+    const auto engine =
+        engine::Engine::create(describe(model_of("qwen3moe")), options_with(device));
+    ASSERT_FALSE(engine) << device;
+    EXPECT_THAT(engine.error().message, HasSubstr(message));
+  };
+  expect_error("Vulkan17", "Vulkan17");
+  expect_error("emu:mib=1", "free");
+  expect_error("emu:gbps=fast", "gbps");
+  expect_error("emu:nonsense=1", "nonsense");
+  expect_error("emu:refuse_allocation=1", "KV cache");
+  expect_error("emu:refuse_allocation=2", "dense weights");
+  expect_error("emu:refuse_allocation=3", "pair buffers");
+}
+
+TEST(DeviceEngine, ADeviceThatFailsEndsWithAnError) {
+  for (const std::string fault : {"fail_copy=9", "fail_copy=40", "short_copy=30", "fail_graph=2",
+                                  "fail_graph=11", "vanish=5", "vanish=60"}) {
+    const auto engine = make_engine(describe(model_of("qwen3moe")), options_with("emu:" + fault));
+    ASSERT_NE(engine, nullptr);
+    bool failed = false;
+    for (int32_t i = 0; i < 20 && !failed; ++i) {
+      const int32_t id = i;
+      const auto result = engine->decode(as_batch({&id, 1}, true, engine->next_position(0)));
+      failed = !result;
+      if (failed) {
+        EXPECT_EQ(result.error().code, ErrorCode::kDevice) << fault;
+      }
+    }
+    EXPECT_TRUE(failed) << fault;
+    // And it stays failed, without hanging.
+    const int32_t id = 1;
+    EXPECT_FALSE(engine->decode(as_batch({&id, 1}, true, engine->next_position(0))));
+  }
+}
+
+TEST(DeviceEngine, LateCopiesAndPageableMemoryChangeNothing) {
+  const auto alone = make_engine(describe(model_of("qwen3moe")), options_with(""));
+  const auto expected = prompt_and_decode(*alone, 20);
+  for (const std::string fault : {"late_us=300", "late_us=300,late_seed=2", "refuse_pinned=1"}) {
+    const auto engine = make_engine(describe(model_of("qwen3moe")), options_with("emu:" + fault));
+    ASSERT_NE(engine, nullptr);
+    EXPECT_EQ(prompt_and_decode(*engine, 20), expected) << fault;
+  }
+}
+
+TEST(Segments, CutAtMoeLayers) {
+  model::ModelSpec spec;
+  spec.n_layer = 4;
+  spec.n_layer_dense = 1;
+  spec.router.n_expert = 8;
+  const auto segments = engine::cut_segments(spec, 0);
+  ASSERT_EQ(segments.size(), 4U);
+  EXPECT_EQ(segments[0].first_layer, 0);
+  EXPECT_EQ(segments[0].end_layer, 2);
+  EXPECT_EQ(segments[0].combines, -1);
+  EXPECT_EQ(segments[0].routes, 1);
+  EXPECT_EQ(segments[3].first_layer, 4);
+  EXPECT_EQ(segments[3].end_layer, 4);
+  EXPECT_EQ(segments[3].combines, 3);
+  EXPECT_EQ(segments[3].routes, -1);
+  EXPECT_EQ(engine::cut_segments(spec, 3).size(), 2U);
+}
+
+TEST(CpuLane, RunsJobsInOrderAndGivesTheirStatus) {
+  engine::CpuLane lane;
+  int n = 0;
+  for (int i = 0; i < 1000; ++i) {
+    auto job = [&]() -> Status {
+      ++n;
+      return {};
+    };
+    ASSERT_TRUE(lane.run(job));
+    ASSERT_EQ(n, i + 1);
+  }
+  auto failing = []() -> Status { return make_error(ErrorCode::kDevice, "no"); };
+  EXPECT_FALSE(lane.run(failing));
+  auto unfinished = [&]() -> Status {
+    ++n;
+    return {};
+  };
+  lane.start(unfinished);  // the destructor waits for it
+}
+
+}  // namespace
+}  // namespace hotset::test
