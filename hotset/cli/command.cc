@@ -40,7 +40,11 @@ std::vector<std::string> expand_short_flags(int argc, const char* const* argv) {
 
 void add_environment_variables(CLI::App& command) {
   for (CLI::Option* option : command.get_options()) {
-    if (option->get_lnames().empty() || option == command.get_help_ptr()) continue;
+    // What acts as soon as it is seen (--list-devices) is not a setting.
+    if (option->get_lnames().empty() || option == command.get_help_ptr() ||
+        option->get_trigger_on_parse()) {
+      continue;
+    }
     std::string name = "HOTSET_";
     for (const char c : option->get_lnames().front()) {
       name += c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));

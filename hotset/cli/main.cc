@@ -19,7 +19,8 @@ namespace {
 int run(int argc, char** argv) {
   CLI::App app(
       "hotset runs Mixture-of-Experts language models that are larger than the GPU.\n"
-      "Start with: hotset run -m MODEL.gguf -p \"Once upon a time\"");
+      "Start with: hotset run -m MODEL.gguf -p \"Once upon a time\"",
+      "hotset");
   app.set_version_flag("--version", std::string("hotset ") + HOTSET_VERSION);
   app.require_subcommand(1);
   hotset::cli::add_list_devices(app);
