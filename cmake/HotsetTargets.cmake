@@ -36,10 +36,11 @@ function(hotset_library name)
   target_link_libraries(hotset_${name} PUBLIC ${ARG_DEPS} PRIVATE hotset_options ${ARG_PRIVATE_DEPS})
 endfunction()
 
-# hotset_test(NAME SOURCES ... DEPS ... [LABELS slow concurrent ...] [TIMEOUT seconds]): a GoogleTest
-# program, each of its tests a ctest entry. Label slow: not under asan. Label concurrent: under tsan.
+# hotset_test(NAME SOURCES ... DEPS ... [LABELS slow concurrent ...] [TIMEOUT seconds]
+# [ENV NAME=value ...]): a GoogleTest program, each of its tests a ctest entry. Label slow: not under
+# asan. Label concurrent: under tsan.
 function(hotset_test name)
-  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;DEPS;LABELS;ENV" ${ARGN})
   if(HOTSET_FUZZ)
     return()
   endif()
@@ -54,6 +55,9 @@ function(hotset_test name)
   # gtest_discover_tests() takes its properties apart at every semicolon and drops empty ones, so
   # lists are escaped, and there is always a label.
   list(JOIN HOTSET_TEST_ENV "\\;" environment)
+  foreach(variable IN LISTS ARG_ENV)
+    string(APPEND environment "\\;${variable}")
+  endforeach()
   list(APPEND ARG_LABELS unit)
   list(JOIN ARG_LABELS "\\;" labels)
   gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60

@@ -5,6 +5,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <cstring>
 #include <memory>
 #include <span>
@@ -16,10 +18,11 @@
 
 namespace hotset::device {
 
-#define ASSERT_OK(expr) ASSERT_OK_INNER(HOTSET_CONCAT(hotset_status_, __LINE__), expr)
-#define ASSERT_OK_INNER(status, expr) \
-  const auto status = (expr);         \
-  ASSERT_TRUE(status.has_value()) << status.error().message
+#define ASSERT_OK(expr)                                              \
+  do {                                                               \
+    const auto hotset_ok = (expr);                                   \
+    ASSERT_TRUE(hotset_ok.has_value()) << hotset_ok.error().message; \
+  } while (false)
 
 // Tensors of one context in one buffer of a device.
 class Tensors {
@@ -37,8 +40,7 @@ class Tensors {
   // to = a + b, elementwise, in a graph of its own.
   ggml_cgraph* sum(ggml_tensor* a, ggml_tensor* b, ggml_tensor* to) {
     ggml_cgraph* graph = ggml_new_graph_custom(context_.get(), 32, false);
-    ggml_build_forward_expand(
-        graph, ggml_cpy(context_.get(), ggml_add(context_.get(), a, b), to));
+    ggml_build_forward_expand(graph, ggml_cpy(context_.get(), ggml_add(context_.get(), a, b), to));
     return graph;
   }
   Status allocate(Device& device) {

@@ -125,7 +125,7 @@ DeviceInfo EmulatedDevice::describe_device(const EmulatedOptions& emulated) {
               emulated.virtual_clock ? "virtual" : "real"),
           .memory_total = emulated.memory,
           .memory_free = emulated.memory,
-          .async_copies = true,
+          .async_copies = !emulated.faults.refuse_pinned,
           .events = true,
           .pinned_memory = !emulated.faults.refuse_pinned,
           .virtual_clock = emulated.virtual_clock,

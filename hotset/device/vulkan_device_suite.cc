@@ -2,8 +2,10 @@
 #include "hotset/device/device_testing.h"
 
 namespace hotset::device {
+namespace {
 
 INSTANTIATE_TEST_SUITE_P(Vulkan, DeviceSuite, testing::Values("Vulkan0"),
-                         [](const auto& param) { return param.param; });
+                         [](const auto& tested) { return tested.param; });
 
+}  // namespace
 }  // namespace hotset::device
