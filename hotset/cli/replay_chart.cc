@@ -39,11 +39,16 @@ constexpr std::array<std::string_view, 7> kColours = {"#0072b2", "#d55e00", "#00
 constexpr std::array<std::string_view, 4> kDashes = {"", "7 3", "2 3", "8 3 2 3"};
 constexpr std::string_view kBoundColour = "#8a8a8a";
 
+enum class Marker { kNone, kCircle, kSquare, kTriangle, kDiamond };
+// By how often the colours have been used up.
+constexpr std::array<Marker, 4> kMarkers = {Marker::kCircle, Marker::kSquare, Marker::kTriangle,
+                                            Marker::kDiamond};
+
 struct Style {
   std::string_view colour;
   std::string_view dash;
   double width = 2;
-  bool has_markers = true;
+  Marker marker = Marker::kCircle;
 };
 
 struct Point {
@@ -102,8 +107,8 @@ bool is_bound(const std::string& policy) { return policy.starts_with("belady"); 
 
 Chart chart_of(std::span<const sim::MatrixRow> rows, ChartAxis axis) {
   Chart chart;
-  chart.series = {{"belady (may decline)", {kBoundColour, "6 3", 1.6, false}},
-                  {"belady-demand", {kBoundColour, "2 2", 1.6, false}}};
+  chart.series = {{"belady (may decline)", {kBoundColour, "6 3", 1.6, Marker::kNone}},
+                  {"belady-demand", {kBoundColour, "2 2", 1.6, Marker::kNone}}};
   std::vector<std::string> series_names = {chart.series[0].name, chart.series[1].name};
   std::vector<std::string> traces;
   std::vector<std::string> policies;
@@ -129,9 +134,11 @@ Chart chart_of(std::span<const sim::MatrixRow> rows, ChartAxis axis) {
     const size_t series =
         index_of(series_names, shares.size() > 1 ? row.policy + ", share " + share : row.policy);
     if (series == chart.series.size()) {
+      const size_t policy = index_of(policies, row.policy);
       chart.series.push_back({series_names.back(),
-                              {kColours[index_of(policies, row.policy) % kColours.size()],
-                               kDashes[index_of(shares, share) % kDashes.size()]}});
+                              {.colour = kColours[policy % kColours.size()],
+                               .dash = kDashes[index_of(shares, share) % kDashes.size()],
+                               .marker = kMarkers[policy / kColours.size() % kMarkers.size()]}});
     }
     add(series, row.result.hit_rate());
   }
@@ -187,10 +194,7 @@ class Drawing {
         x1, y1, x2, y2, colour, width,
         dash.empty() ? std::string() : fmt::format(" stroke-dasharray=\"{}\"", dash));
   }
-  void marker(double x, double y, const Style& style) {
-    if (!style.has_markers) return;
-    add("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"2.8\" fill=\"{}\"/>\n", x, y, style.colour);
-  }
+  void marker(double x, double y, const Style& style);
   void axes();
   void points(const std::vector<Point>& points, const Style& style);
   void panel(const Panel& panel);
@@ -202,6 +206,25 @@ class Drawing {
   double left_ = 0;  // of the present panel
   double top_ = 0;
 };
+
+void Drawing::marker(double x, double y, const Style& style) {
+  switch (style.marker) {
+    case Marker::kNone:
+      break;
+    case Marker::kCircle:
+      add("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"2.8\" fill=\"{}\"/>\n", x, y, style.colour);
+      break;
+    case Marker::kSquare:
+      add("<path d=\"M{:.1f} {:.1f}h6v6h-6z\" fill=\"{}\"/>\n", x - 3, y - 3, style.colour);
+      break;
+    case Marker::kTriangle:
+      add("<path d=\"M{:.1f} {:.1f}l4 7h-8z\" fill=\"{}\"/>\n", x, y - 4, style.colour);
+      break;
+    case Marker::kDiamond:
+      add("<path d=\"M{:.1f} {:.1f}l4 4l-4 4l-4 -4z\" fill=\"{}\"/>\n", x, y - 4, style.colour);
+      break;
+  }
+}
 
 void Drawing::axes() {
   constexpr std::string_view kGrid = "#e3e3e3";
@@ -238,7 +261,7 @@ void Drawing::points(const std::vector<Point>& points, const Style& style) {
   for (const Point& point : points) {
     // A bound with one size has no line to be seen by.
     Style shown = style;
-    shown.has_markers = style.has_markers || points.size() == 1;
+    if (points.size() == 1 && style.marker == Marker::kNone) shown.marker = Marker::kCircle;
     marker(x_of(point.x), y_of(point.hit_rate), shown);
   }
 }
@@ -246,7 +269,10 @@ void Drawing::points(const std::vector<Point>& points, const Style& style) {
 void Drawing::panel(const Panel& panel) {
   text(x_of(0), top_ + 20, "start", panel.title, " font-weight=\"bold\" font-size=\"13\"");
   axes();
-  for (size_t s = 0; s < panel.points.size(); ++s) points(panel.points[s], chart_.series[s].style);
+  // The first policy was named first for a reason, so it is drawn last, over the others.
+  for (size_t s = panel.points.size(); s > 0; --s) {
+    points(panel.points[s - 1], chart_.series[s - 1].style);
+  }
 }
 
 // Draws the legend from `y` down and returns where it ends.

@@ -32,6 +32,9 @@ struct PolicyConfig {
   const NextUseOracle* future = nullptr;
 };
 
+// The policy of a cache whose user names none. docs/replay.md shows why.
+inline constexpr std::string_view kDefaultPolicy = "crf-auto";
+
 // Half-life of `crf` without a parameter, in tokens.
 inline constexpr int32_t kDefaultCrfHalfLifeTokens = 32;
 inline constexpr int32_t kMaxHalfLifeTokens = 1 << 16;

@@ -14,7 +14,8 @@
 namespace hotset::sim {
 namespace {
 
-const std::vector<std::string> kCandidates = {"class_lru", "crf:2", "crf:8", "crf:32", "crf:128"};
+const std::vector<std::string> kCandidates = {"class_lru", "crf:2",   "crf:8",
+                                              "crf:32",    "crf:128", "crf-blend"};
 constexpr double kMaxPointsBelowBest = 0.5;
 constexpr double kMinPointsAboveClassLru = 2;  // real routing, a cache of 10%
 
