@@ -14,19 +14,29 @@
 
 namespace CLI {
 class App;
-}
+class ParseError;
+}  // namespace CLI
 
 namespace hotset::cli {
 
-// Reports a failed command on stderr; the exit status that goes with it.
+// Reports a failed command on stderr; the exit status that goes with it. Output that is still on
+// its way to stdout is written first: that it cannot be is a failure as well.
 int report(const Status& status);
 
+// The error of a write to stdout that failed just now (errno says why).
+std::unexpected<Error> stdout_error();
+
+// Says on stderr what is wrong with the command line, or prints the help that was asked for; the
+// exit status that goes with it.
+int report_usage(const CLI::App& app, const CLI::ParseError& error);
+
 // CLI11 knows short flags of one letter only. Users of ggml programs also write -ub, -fa, -ctk ...:
-// these are replaced by their long names.
+// these are replaced by their long names, up to an argument "--".
 std::vector<std::string> expand_short_flags(int argc, const char* const* argv);
 
 // Gives every long flag of `command` and its subcommands the environment variable HOTSET_<NAME>:
-// --cache-mib reads HOTSET_CACHE_MIB. The flag on the command line wins.
+// --cache-mib reads HOTSET_CACHE_MIB. The flag on the command line wins. Flags that exclude others
+// have none: they say what to work on, and a variable would contradict the command line.
 void add_environment_variables(CLI::App& command);
 
 }  // namespace hotset::cli

@@ -63,6 +63,7 @@ class Evaluation {
   const EvalOptions& options_;
   std::optional<EngineSession> session_;
   FilePtr logits_file_;
+  FilePtr routing_file_;
   std::map<int64_t, std::vector<int32_t>> routing_;
   std::vector<int32_t> ids_;
   std::vector<int32_t> generated_;
@@ -95,13 +96,17 @@ Status Evaluation::start() {
   if (!options_.logits_out.empty()) {
     HOTSET_TRY(logits_file_, create_file(options_.logits_out));
   }
+  if (!options_.routing_out.empty()) {
+    HOTSET_TRY(routing_file_, create_file(options_.routing_out));
+  }
   return {};
 }
 
 Status Evaluation::read_tokens() {
   if (options_.tokens) {
     HOTSET_TRY(ids_, parse_ids("--tokens", *options_.tokens));
-    return {};
+    // All at once, before any of them is looked up in the logits of the one before.
+    return check_ids("--tokens", ids_, session_->engine().spec().n_vocab);
   }
   HOTSET_TRY(const std::string text, read_text(*options_.text_file));
   HOTSET_TRY(const text::Tokenizer tokenizer,
@@ -111,7 +116,7 @@ Status Evaluation::read_tokens() {
     return make_error(ErrorCode::kInvalidArgument, "{}: found no text to evaluate",
                       *options_.text_file);
   }
-  return {};
+  return check_ids(*options_.text_file, ids_, session_->engine().spec().n_vocab);
 }
 
 Result<std::span<const float>> Evaluation::step(std::span<const engine::BatchToken> batch) {
@@ -177,8 +182,8 @@ Status Evaluation::finish() {
     nlohmann::json routing = nlohmann::json::object();
     for (const auto& [layer, ids] : routing_) routing[std::to_string(layer)] = ids;
     const std::string text = routing.dump() + "\n";
-    HOTSET_TRY(const FilePtr file, create_file(options_.routing_out));
-    HOTSET_RETURN_IF_ERROR(write_all(file.get(), options_.routing_out, text.data(), text.size()));
+    HOTSET_RETURN_IF_ERROR(
+        write_all(routing_file_.get(), options_.routing_out, text.data(), text.size()));
   }
   const double perplexity =
       n_scored_ > 0 ? std::exp(nll_ / static_cast<double>(n_scored_)) : std::nan("");

@@ -1,5 +1,9 @@
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <csignal>
 #include <exception>
 #include <string>
 #include <utility>
@@ -15,6 +19,21 @@
 #endif
 
 namespace {
+
+// Whoever starts this program may have closed its standard streams, or close them while it runs.
+void prepare_streams() {
+  // A file that is opened must not become stdout. Nothing can be written here, so output is an
+  // error and not lost.
+  while (true) {
+    const int fd = open("/dev/null", O_RDONLY);
+    if (fd > STDERR_FILENO) close(fd);
+    if (fd < 0 || fd > STDERR_FILENO) break;
+  }
+  // A pipe that nobody reads any more and a file that may not grow are errors like others, not the
+  // end by a signal.
+  std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);
+}
 
 int run(int argc, char** argv) {
   CLI::App app(
@@ -36,7 +55,7 @@ int run(int argc, char** argv) {
   } catch (const CLI::RuntimeError& error) {
     return error.get_exit_code();  // reported already
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
+    return hotset::cli::report_usage(app, error);
   }
   return exit_status;
 }
@@ -44,6 +63,7 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  prepare_streams();
   // Nothing below throws on purpose; what a library throws must still end with a message.
   try {
     return run(argc, argv);

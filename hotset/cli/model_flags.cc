@@ -1,8 +1,13 @@
 #include "hotset/cli/model_flags.h"
 
+#include <fmt/core.h>
+
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <limits>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "hotset/cli/command.h"
 #include "hotset/cli/eval_command.h"
@@ -23,6 +28,33 @@ void list_devices_now() {
   if (status != 0) throw CLI::RuntimeError(status);
   throw CLI::Success();
 }
+
+// That a value lies in a range; NaN does not.
+CLI::Validator within(double min, double max) {
+  return {[=](std::string& text) -> std::string {
+            double value = 0;
+            if (CLI::detail::lexical_cast(text, value) && value >= min && value <= max) return "";
+            return fmt::format("found {}, expected {} to {}", text, min, max);
+          },
+          ""};
+}
+
+// That a value is one of a few words, whatever its case.
+CLI::Validator one_of(std::initializer_list<const char*> words) {
+  const std::vector<std::string> known(words.begin(), words.end());
+  return {[known](std::string& text) -> std::string {
+            const std::string lower = CLI::detail::to_lower(text);
+            if (std::ranges::find(known, lower) != known.end()) {
+              text = lower;
+              return "";
+            }
+            return fmt::format("found '{}', expected one of: {}", text,
+                               CLI::detail::join(known, ", "));
+          },
+          ""};
+}
+
+constexpr double kMostInt32 = std::numeric_limits<int32_t>::max();
 
 void add_model_options(CLI::App& command, ModelOptions& o) {
   command.add_option("-m,--model", o.model, "Model file (GGUF; of a split one the first part)")
@@ -45,30 +77,38 @@ void add_model_options(CLI::App& command, ModelOptions& o) {
       ->type_name("FILE");
   add_list_devices(command);
   command.add_option("-t,--threads", o.n_threads, "CPU threads; 0: one per core")
+      ->check(within(0, 512))
       ->capture_default_str();
   command
       .add_option("-c,--ctx-size", o.n_ctx,
                   "Positions of context; 0: what the model was trained with, at most 4096")
+      ->check(within(0, kMostInt32))
       ->capture_default_str();
   command.add_option("--ubatch-size", o.n_ubatch, "-ub: tokens of a prompt computed together")
+      ->check(within(1, 1 << 16))
       ->capture_default_str();
   command.add_option("--flash-attn", o.flash_attention, "-fa: flash attention: on, off or auto")
+      ->transform(one_of({"on", "off", "auto"}))
       ->capture_default_str();
   command.add_option("--cache-type-k", o.key_type, "-ctk: type of cached keys: f32, f16 or q8_0")
+      ->transform(one_of({"f32", "f16", "q8_0"}))
       ->capture_default_str();
   command
       .add_option("--cache-type-v", o.value_type,
                   "-ctv: type of cached values: f32, f16 or, with flash attention, q8_0")
+      ->transform(one_of({"f32", "f16", "q8_0"}))
       ->capture_default_str();
   command
       .add_option("--load-mode", o.load_mode,
                   "Weights used from the file in place (mmap), copied into locked RAM (pinned), or "
                   "whichever suits (auto)")
+      ->transform(one_of({"mmap", "pinned", "auto"}))
       ->capture_default_str();
   command
       .add_option("--repack", o.repack,
                   "Rearrange weights for the CPU's kernels: auto or off (off: same rounding as on "
                   "every other lane)")
+      ->transform(one_of({"auto", "off"}))
       ->capture_default_str();
 }
 
@@ -87,19 +127,23 @@ void add_run(CLI::App& app, int& exit_status) {
   command
       ->add_option("-n,--predict", o->n_predict,
                    "Tokens to generate; -1: until the model ends its text or the context is full")
-      ->capture_default_str()
-      ->check(CLI::Range(-1, 1 << 28));
+      ->check(within(-1, kMostInt32))
+      ->capture_default_str();
   command->add_option("--temp", o->sampler.temperature, "Temperature; 0: always the best token")
+      ->check(within(0, 100))
       ->capture_default_str();
   command->add_option("--top-k", o->sampler.top_k, "Sample among the k best tokens; 0: all")
+      ->check(within(0, kMostInt32))
       ->capture_default_str();
   command
       ->add_option("--top-p", o->sampler.top_p,
                    "Sample among the best tokens that reach this probability together; 1: all")
+      ->check(within(0, 1))
       ->capture_default_str();
   command
       ->add_option("--min-p", o->sampler.min_p,
                    "Sample among tokens with this share of the best one's probability; 0: all")
+      ->check(within(0, 1))
       ->capture_default_str();
   command->add_option("-s,--seed", o->seed, "Seed of the sampling; absent: another one each time");
   command->add_flag("--ignore-eos", o->ignore_eos, "Go on where the model would end its text");
@@ -120,6 +164,7 @@ void add_eval(CLI::App& app, int& exit_status) {
       ->type_name("FILE")
       ->excludes(tokens);
   command->add_option("--generate", o->n_generate, "Greedy tokens to generate afterwards")
+      ->check(within(0, kMostInt32))
       ->capture_default_str();
   command
       ->add_option("--logits-out", o->logits_out,
@@ -136,7 +181,7 @@ void add_eval(CLI::App& app, int& exit_status) {
 void add_info(CLI::App& app, int& exit_status) {
   auto o = std::make_shared<InfoOptions>();
   CLI::App* command = app.add_subcommand("info", "What a model file holds");
-  command->add_option("FILE", o->model, "Model file (GGUF)")->required();
+  command->add_option("FILE,-m,--model", o->model, "Model file (GGUF)")->required();
   command->add_flag("--tensors", o->tensors, "List every tensor");
   command->add_flag("--json", o->json, "Print JSON");
   command->callback([o, &exit_status] { exit_status = report(info(*o)); });
@@ -152,7 +197,8 @@ void add_tokenize(CLI::App& app, int& exit_status) {
   command->add_flag("--special", o->parse_special,
                     "Control tokens written in the text (<|im_end|>) count as such");
   command->add_flag("--json", o->json, "Print an array of ids");
-  command->add_option("TEXT", o->text, "Text; -: stdin")->required();
+  command->add_option("TEXT", o->text, "Text; -: stdin; behind -- if it begins with a dash")
+      ->required();
   command->callback([o, &exit_status] { exit_status = report(tokenize(*o)); });
 }
 

@@ -120,6 +120,15 @@ Result<std::vector<int32_t>> parse_ids(std::string_view flag, std::string_view l
   return ids;
 }
 
+Status check_ids(std::string_view flag, std::span<const int32_t> ids, int64_t n_vocab) {
+  for (const int32_t id : ids) {
+    if (id >= 0 && id < n_vocab) continue;
+    return make_error(ErrorCode::kInvalidArgument, "{}: found token id {}, expected 0 to {}", flag,
+                      id, n_vocab - 1);
+  }
+  return {};
+}
+
 Result<std::string> read_text(const std::string& path) {
   constexpr size_t kMaxBytes = size_t{1} << 30;
   std::FILE* file = path == "-" ? stdin : std::fopen(path.c_str(), "rb");

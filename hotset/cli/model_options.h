@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -35,6 +36,9 @@ Result<engine::EngineOptions> engine_options(const ModelOptions& options);
 
 // "1,2,3" to ids. Errors: kInvalidArgument, naming `flag` and the part that is no number.
 Result<std::vector<int32_t>> parse_ids(std::string_view flag, std::string_view list);
+
+// That ids are tokens of a model. Errors: kInvalidArgument, naming `flag`, the id and the range.
+Status check_ids(std::string_view flag, std::span<const int32_t> ids, int64_t n_vocab);
 
 // The bytes of a file, or of standard input for "-". Errors: kNotFound, kIo; kInvalidArgument for
 // more than 1 GiB.

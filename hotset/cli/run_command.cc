@@ -9,6 +9,7 @@
 
 #include "hotset/base/clock.h"
 #include "hotset/base/log.h"
+#include "hotset/cli/command.h"
 #include "hotset/engine/tokenizer_spec.h"
 #include "hotset/text/stream_decoder.h"
 #include "hotset/text/tokenizer.h"
@@ -41,7 +42,7 @@ class Generation {
  private:
   Status read_prompt();
   Status emit(int32_t id);
-  void print(std::string_view text);
+  Status print(std::string_view text);
   Result<int32_t> next(std::span<const engine::BatchToken> batch);
 
   const RunOptions& options_;
@@ -87,6 +88,8 @@ Status Generation::read_prompt() {
   }
   if (options_.prompt_tokens) {
     HOTSET_TRY(outcome_.prompt_ids, parse_ids("--prompt-tokens", *options_.prompt_tokens));
+    HOTSET_RETURN_IF_ERROR(
+        check_ids("--prompt-tokens", outcome_.prompt_ids, session_->engine().spec().n_vocab));
   } else {
     std::string prompt = options_.prompt.value_or("");
     if (options_.prompt_file) {
@@ -98,7 +101,7 @@ Status Generation::read_prompt() {
     if (outcome_.prompt_ids.empty()) {
       return make_error(ErrorCode::kInvalidArgument, "the prompt is empty, expected a text");
     }
-    if (options_.echo) print(prompt);
+    if (options_.echo) HOTSET_RETURN_IF_ERROR(print(prompt));
   }
   if (std::cmp_greater(outcome_.prompt_ids.size(), session_->engine().n_ctx())) {
     return make_error(ErrorCode::kInvalidArgument,
@@ -109,24 +112,24 @@ Status Generation::read_prompt() {
   return {};
 }
 
-void Generation::print(std::string_view text) {
+Status Generation::print(std::string_view text) {
   outcome_.text += text;
-  if (options_.json) return;
-  std::fwrite(text.data(), 1, text.size(), stdout);
-  std::fflush(stdout);
+  if (options_.json) return {};
+  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0) {
+    return stdout_error();
+  }
+  return {};
 }
 
 Status Generation::emit(int32_t id) {
   outcome_.ids.push_back(id);
   if (!decoder_) {
-    print(fmt::format("{}{}", outcome_.ids.size() > 1 ? "," : "", id));
-    return {};
+    return print(fmt::format("{}{}", outcome_.ids.size() > 1 ? "," : "", id));
   }
   // A vocabulary may have fewer tokens than the embedding has rows; the rest say nothing.
   if (id >= tokenizer_->n_tokens()) return {};
   HOTSET_TRY(const std::string text, decoder_->push(id));
-  print(text);
-  return {};
+  return print(text);
 }
 
 Result<int32_t> Generation::next(std::span<const engine::BatchToken> batch) {
@@ -164,9 +167,8 @@ Status Generation::generate() {
   outcome_.generate_us = steady_clock().now_us() - start_us - outcome_.prompt_us;
   if (!id && id.error().code != ErrorCode::kCancelled) return std::unexpected(id.error());
   if (!id) outcome_.stop = "interrupted";
-  if (decoder_) print(decoder_->finish());
-  if (!options_.json) print("\n");
-  return {};
+  if (decoder_) HOTSET_RETURN_IF_ERROR(print(decoder_->finish()));
+  return options_.json ? Status() : print("\n");
 }
 
 void Generation::report() const {

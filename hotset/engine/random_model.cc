@@ -23,6 +23,8 @@ namespace {
 // Rows are generated in pieces of about this many values: large enough for the threads, small
 // enough for memory.
 constexpr int64_t kPieceValues = 1 << 18;
+// Pieces that are held in memory before they are written: 64 MiB in F32.
+constexpr int64_t kBatchPieces = 64;
 
 struct FileClose {
   void operator()(std::FILE* file) const { std::fclose(file); }
@@ -47,6 +49,10 @@ Status check_options(const RandomModelOptions& o) {
   HOTSET_RETURN_IF_ERROR(positive("vocab", o.n_vocab));
   HOTSET_RETURN_IF_ERROR(positive("context", o.n_ctx_train));
   for (const ggml_type type : {o.expert_type, o.dense_type}) {
+    if (!is_weight_type(type)) {
+      return make_error(ErrorCode::kInvalidArgument, "type: found {}, expected a type for weights",
+                        ggml_type_name(type));
+    }
     if (type != GGML_TYPE_F32 && ggml_quantize_requires_imatrix(type)) {
       return make_error(ErrorCode::kUnsupported,
                         "type: found {}, which needs an importance matrix; expected another",
@@ -125,18 +131,22 @@ bool is_written(const WeightDeclaration& w) {
   return w.presence == Presence::kRequired || !w.fallback.empty();
 }
 
-// Random rows of `n_in` values as `type`, the same for a seed whatever the number of threads.
-void fill_rows(ggml_type type, int64_t n_in, int64_t n_rows, uint64_t seed, bool ones,
-               std::vector<uint8_t>& out) {
+int64_t rows_per_piece(int64_t n_in) { return std::max<int64_t>(1, kPieceValues / n_in); }
+
+// Rows [first_row, first_row + n_rows) of `n_in` random values as `type`, the same for a seed
+// whatever the number of threads. Requires: first_row begins a piece.
+void fill_rows(ggml_type type, int64_t n_in, int64_t first_row, int64_t n_rows, uint64_t seed,
+               bool ones, std::vector<uint8_t>& out) {
   const size_t row_bytes = ggml_row_size(type, n_in);
   out.resize(row_bytes * static_cast<size_t>(n_rows));
   if (type != GGML_TYPE_F32) ggml_quantize_init(type);  // its tables are not made thread-safely
-  const int64_t rows_per_piece = std::max<int64_t>(1, kPieceValues / n_in);
-  const int64_t n_pieces = (n_rows + rows_per_piece - 1) / rows_per_piece;
+  const int64_t piece_rows = rows_per_piece(n_in);
+  const auto first_piece = static_cast<size_t>(first_row / piece_rows);
+  const int64_t n_pieces = (n_rows + piece_rows - 1) / piece_rows;
   parallel_for(static_cast<size_t>(n_pieces), 0, [&](size_t piece) {
-    Random random(seed ^ (0x9e3779b97f4a7c15ULL * (piece + 1)));
-    const int64_t begin = static_cast<int64_t>(piece) * rows_per_piece;
-    const int64_t n = std::min(rows_per_piece, n_rows - begin);
+    Random random(seed ^ (0x9e3779b97f4a7c15ULL * (first_piece + piece + 1)));
+    const int64_t begin = static_cast<int64_t>(piece) * piece_rows;
+    const int64_t n = std::min(piece_rows, n_rows - begin);
     std::vector<float> values(static_cast<size_t>(n * n_in), 1.0F);
     const double deviation = 1.0 / std::sqrt(static_cast<double>(n_in));
     if (!ones) {
@@ -165,9 +175,17 @@ Status write_tensors(const RandomModelOptions& o, const WeightList& list, std::F
     if (!is_written(w)) continue;
     const int64_t n_rows = w.ne[1] * w.ne[2] * w.ne[3];
     const bool is_norm = w.use == WeightUse::kVector && w.name.ends_with("norm.weight");
-    fill_rows(type_of(w, o), w.ne[0], n_rows, o.seed * 1000003 + ++index, is_norm, bytes);
-    bytes.resize((bytes.size() + alignment - 1) / alignment * alignment);
-    HOTSET_RETURN_IF_ERROR(write_bytes(file, path, bytes));
+    const uint64_t seed = o.seed * 1000003 + ++index;
+    const int64_t batch_rows = kBatchPieces * rows_per_piece(w.ne[0]);
+    for (int64_t row = 0; row < n_rows; row += batch_rows) {
+      const int64_t n = std::min(batch_rows, n_rows - row);
+      fill_rows(type_of(w, o), w.ne[0], row, n, seed, is_norm, bytes);
+      if (row + n == n_rows) {
+        const size_t n_bytes = ggml_row_size(type_of(w, o), w.ne[0]) * static_cast<size_t>(n_rows);
+        bytes.resize(bytes.size() + (alignment - n_bytes % alignment) % alignment);
+      }
+      HOTSET_RETURN_IF_ERROR(write_bytes(file, path, bytes));
+    }
   }
   return {};
 }
@@ -188,6 +206,52 @@ Status write_file(const RandomModelOptions& o, gguf_context* metadata, const Wei
   return {};
 }
 
+// A number of bytes that no file system has must not be tried, nor counted in 64 bits.
+Status check_space(const WeightList& list, const RandomModelOptions& o,
+                   const std::filesystem::path& path) {
+  double n_bytes = 0;
+  for (const WeightDeclaration& w : list.declarations()) {
+    if (!is_written(w)) continue;
+    n_bytes += static_cast<double>(ggml_row_size(type_of(w, o), w.ne[0])) *
+               static_cast<double>(w.ne[1]) * static_cast<double>(w.ne[2]) *
+               static_cast<double>(w.ne[3]);
+  }
+  const std::filesystem::path folder = path.has_parent_path() ? path.parent_path() : ".";
+  std::error_code error;
+  const std::filesystem::space_info space = std::filesystem::space(folder, error);
+  if (error || n_bytes <= static_cast<double>(space.available)) return {};
+  return make_error(ErrorCode::kIo, "{}: a model of {:.1f} GiB, but only {:.1f} GiB are free",
+                    path.string(), n_bytes / (1 << 30),
+                    static_cast<double>(space.available) / (1 << 30));
+}
+
+// Writes beside `path` and gives the file its name when it is whole, so that neither a failure nor
+// the end of the process leaves half a model, or takes away what was there.
+Status write_whole_file(const RandomModelOptions& o, gguf_context* metadata, const WeightList& list,
+                        const std::filesystem::path& path) {
+  if (!path.has_filename()) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "found '{}', expected the name of a file to write", path.string());
+  }
+  std::error_code ignored;
+  if (std::filesystem::exists(path, ignored) && !std::filesystem::is_regular_file(path, ignored)) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "{}: found a folder or a special file, expected a regular file or nothing",
+                      path.string());
+  }
+  const std::filesystem::path partial = path.string() + ".partial";
+  Status status = write_file(o, metadata, list, partial);
+  if (status) {
+    std::error_code error;
+    std::filesystem::rename(partial, path, error);
+    if (!error) return {};
+    status = make_error(ErrorCode::kIo, "{}: cannot rename '{}' to it: {}", path.string(),
+                        partial.string(), error.message());
+  }
+  std::filesystem::remove(partial, ignored);
+  return status;
+}
+
 }  // namespace
 
 Status write_random_model(const RandomModelOptions& options, const std::filesystem::path& path) {
@@ -202,6 +266,8 @@ Status write_random_model(const RandomModelOptions& options, const std::filesyst
   ModelWeights weights;
   WeightList list;
   architecture->declare_weights(spec, weights, list);
+
+  HOTSET_RETURN_IF_ERROR(check_space(list, options, path));
 
   const ggml_context_ptr context(
       ggml_init({.mem_size = ggml_tensor_overhead() * list.declarations().size(),
@@ -219,12 +285,7 @@ Status write_random_model(const RandomModelOptions& options, const std::filesyst
     ggml_set_name(tensor, w.name.c_str());
     gguf_add_tensor(metadata.get(), tensor);
   }
-  const Status status = write_file(options, metadata.get(), list, path);
-  if (!status) {
-    std::error_code ignored;
-    std::filesystem::remove(path, ignored);
-  }
-  return status;
+  return write_whole_file(options, metadata.get(), list, path);
 }
 
 }  // namespace hotset::engine

@@ -17,6 +17,15 @@ int64_t layer_of(std::string_view name) {
   return layer;
 }
 
+std::string shape_text(const std::array<int64_t, 4>& ne) {
+  model::TensorInfo tensor;
+  tensor.ne = ne;
+  const std::string text = describe(tensor);
+  return text.substr(0, text.find(']') + 1);
+}
+
+}  // namespace
+
 // I8 .. I64 and F64 are for other purposes than weights.
 bool is_weight_type(ggml_type type) {
   switch (type) {
@@ -32,15 +41,6 @@ bool is_weight_type(ggml_type type) {
       return true;
   }
 }
-
-std::string shape_text(const std::array<int64_t, 4>& ne) {
-  model::TensorInfo tensor;
-  tensor.ne = ne;
-  const std::string text = describe(tensor);
-  return text.substr(0, text.find(']') + 1);
-}
-
-}  // namespace
 
 void WeightList::add(ggml_tensor** slot, std::string name, WeightUse use,
                      std::initializer_list<int64_t> shape, Presence presence) {

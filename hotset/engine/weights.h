@@ -111,6 +111,9 @@ void declare_experts(const model::ModelSpec& spec, int64_t layer, LayerWeights& 
 // "blk.3.attn_q.weight" for layer 3, "attn_q.weight".
 std::string layer_tensor(int64_t layer, std::string_view name);
 
+// Whether models may have weights of this type; some types are for activations and indices only.
+bool is_weight_type(ggml_type type);
+
 // The tensor of the file that serves a declaration, checked: shape, and a type fit for the use.
 // Null if it is optional and absent. Errors: kCorrupt, kUnsupported; the message names file,
 // tensor, found and expected.
