@@ -25,9 +25,9 @@ void require(bool condition, const char* what) {
 void check_tensors(const hotset::model::GgufFile& file, std::span<const uint8_t> input) {
   for (const hotset::model::TensorInfo& tensor : file.tensors()) {
     const std::span<const uint8_t> bytes = file.tensor_bytes(tensor);
-    require(bytes.data() >= input.data() &&
-                bytes.data() + bytes.size() <= input.data() + input.size(),
-            "a tensor outside the file");
+    require(
+        bytes.data() >= input.data() && bytes.data() + bytes.size() <= input.data() + input.size(),
+        "a tensor outside the file");
     require(file.find_tensor(tensor.name) == &tensor, "a tensor that is not found by its name");
   }
 }

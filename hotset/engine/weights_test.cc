@@ -33,19 +33,20 @@ class WeightsTest : public testing::Test {
  protected:
   static void SetUpTestSuite() {
     folder_ = new test::TemporaryFolder;
-    const auto status = write_random_model({.n_layer = 2,
-                                            .n_embd = 64,
-                                            .n_head = 2,
-                                            .n_head_kv = 1,
-                                            .head_dim = 32,
-                                            .n_expert = 24,  // more than sorting handles in one piece
-                                            .n_expert_used = 2,
-                                            .n_ff_expert = 32,
-                                            .n_vocab = kVocab,
-                                            .expert_type = GGML_TYPE_Q4_0,
-                                            .dense_type = GGML_TYPE_Q8_0,
-                                            .seed = 3},
-                                           source());
+    const auto status =
+        write_random_model({.n_layer = 2,
+                            .n_embd = 64,
+                            .n_head = 2,
+                            .n_head_kv = 1,
+                            .head_dim = 32,
+                            .n_expert = 24,  // more than sorting handles in one piece
+                            .n_expert_used = 2,
+                            .n_ff_expert = 32,
+                            .n_vocab = kVocab,
+                            .expert_type = GGML_TYPE_Q4_0,
+                            .dense_type = GGML_TYPE_Q8_0,
+                            .seed = 3},
+                           source());
     ASSERT_TRUE(status) << status.error().message;
   }
   static void TearDownTestSuite() {
