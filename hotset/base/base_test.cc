@@ -85,6 +85,16 @@ TEST(Log, DropsWhatIsBelowTheLevel) {
   EXPECT_THAT(seen, testing::ElementsAre("kept 2"));
 }
 
+TEST(Log, TextFromFilesDoesNotCommandTheTerminal) {
+  EXPECT_EQ(printable("a\tb\nc \xC3\xA9"), "a\tb\nc \xC3\xA9");
+  EXPECT_EQ(printable("\x1B[2J\x07\x7F\r"), "\\x1b[2J\\x07\\x7f\\x0d");
+  std::vector<std::string> seen;
+  set_log_sink([&](LogLevel, std::string_view message) { seen.emplace_back(message); });
+  log_error("found '{}'", "\x1B]0;title\x07");
+  set_log_sink({});
+  EXPECT_THAT(seen, testing::ElementsAre("found '\\x1b]0;title\\x07'"));
+}
+
 TEST(ParallelFor, CallsEachIndexOnce) {
   for (const size_t n_threads : {0U, 1U, 3U, 16U}) {
     std::vector<std::atomic<int>> calls(100);

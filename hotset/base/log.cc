@@ -49,8 +49,23 @@ void set_log_sink(LogSink sink) {
   g_sink = std::move(sink);
 }
 
-void log_message(LogLevel level, std::string_view message) {
+std::string printable(std::string_view text) {
+  std::string result;
+  result.reserve(text.size());
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if ((byte < 0x20 && c != '\n' && c != '\t') || byte == 0x7F) {
+      result += fmt::format("\\x{:02x}", byte);
+    } else {
+      result += c;
+    }
+  }
+  return result;
+}
+
+void log_message(LogLevel level, std::string_view raw_message) {
   if (level < g_level) return;
+  const std::string message = printable(raw_message);
   const std::lock_guard lock(g_sink_mutex);
   if (g_sink) {
     g_sink(level, message);

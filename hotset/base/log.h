@@ -24,7 +24,12 @@ LogLevel log_level();
 using LogSink = std::function<void(LogLevel, std::string_view message)>;
 void set_log_sink(LogSink sink);
 
+// Control characters other than line ends and tabs are written as \\xNN: messages quote names from
+// files, which must not command the terminal.
 void log_message(LogLevel level, std::string_view message);
+
+// `text` with control characters written like that.
+std::string printable(std::string_view text);
 
 template <typename... Args>
 void log_debug(fmt::format_string<Args...> format, Args&&... args) {

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "hotset/base/log.h"
 #include "hotset/base/units.h"
 #include "hotset/engine/loaded_model.h"
 
@@ -97,7 +98,7 @@ void print_text(const engine::ModelDescription& model, const Summary& summary) {
   const model::ModelSpec& s = model.spec;
   fmt::print("{}\n", model.file.name());
   fmt::print("  architecture  {}{}\n", s.architecture,
-             s.name.empty() ? "" : fmt::format(" ({})", s.name));
+             s.name.empty() ? "" : fmt::format(" ({})", printable(s.name)));
   fmt::print("  file          {}{}\n", to_string(model.file.total_bytes()),
              model.file.n_parts() > 1 ? fmt::format(" in {} parts", model.file.n_parts()) : "");
   fmt::print("  parameters    {:.1f} million\n", static_cast<double>(summary.n_parameters) / 1e6);
@@ -125,7 +126,8 @@ void print_text(const engine::ModelDescription& model, const Summary& summary) {
     i = end;
   }
   for (const std::string& name : summary.unused) {
-    fmt::print("  unused        {} is not used by architecture {}\n", name, s.architecture);
+    fmt::print("  unused        {} is not used by architecture {}\n", printable(name),
+               s.architecture);
   }
 }
 
@@ -141,7 +143,7 @@ Status info(const InfoOptions& options) {
   }
   if (options.tensors) {
     for (const model::TensorInfo& tensor : model.file.tensors()) {
-      fmt::print("  {:<40} {}\n", tensor.name, model::describe(tensor));
+      fmt::print("  {:<40} {}\n", printable(tensor.name), model::describe(tensor));
     }
   }
   return {};

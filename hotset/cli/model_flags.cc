@@ -151,7 +151,12 @@ void add_run(CLI::App& app, int& exit_status) {
                     "Control tokens written in the prompt (<|im_end|>) count as such");
   command->add_flag("--echo", o->echo, "Print the prompt before the generated text");
   command->add_flag("--json", o->json, "Print one JSON object at the end instead of the text");
-  command->callback([o, &exit_status] { exit_status = report(run(*o)); });
+  command->callback([o, &exit_status] {
+    if (!o->prompt && !o->prompt_file && !o->prompt_tokens) {
+      throw CLI::RequiredError("one of -p TEXT, -f FILE and --prompt-tokens IDS");
+    }
+    exit_status = report(run(*o));
+  });
 }
 
 void add_eval(CLI::App& app, int& exit_status) {
@@ -175,7 +180,12 @@ void add_eval(CLI::App& app, int& exit_status) {
                    "Write the routed experts as JSON: {\"0\": [ids...]}, flat, in routing order")
       ->type_name("FILE");
   command->add_flag("--json", o->json, "Print JSON");
-  command->callback([o, &exit_status] { exit_status = report(eval(*o)); });
+  command->callback([o, &exit_status] {
+    if (!o->tokens && !o->text_file) {
+      throw CLI::RequiredError("one of --tokens IDS and -f FILE");
+    }
+    exit_status = report(eval(*o));
+  });
 }
 
 void add_info(CLI::App& app, int& exit_status) {

@@ -11,6 +11,16 @@ namespace {
 
 constexpr int kMaxThreads = 512;  // GGML_MAX_N_THREADS, above which ggml aborts
 
+// Host memory is promised by the system whether it is there or not, and the process ends when it
+// turns out not to be: so what is not there is not asked for.
+Status check_available(ggml_backend_buffer_type_t type, Bytes needed, std::string_view what) {
+  if (!ggml_backend_buft_is_host(type)) return {};
+  const Bytes available = available_host_memory();
+  if (needed <= available) return {};
+  return make_error(ErrorCode::kOutOfMemory, "{}: needs {}, the machine has {} available", what,
+                    to_string(needed), to_string(available));
+}
+
 }  // namespace
 
 Result<Backend> Backend::cpu(int n_threads) {
@@ -73,6 +83,7 @@ Status ComputeBuffer::reserve(ggml_cgraph* graph) {
                       to_string(reserved_));
   }
   const Bytes needed = measure(graph);
+  HOTSET_RETURN_IF_ERROR(check_available(type_, needed, "compute buffer (-c, -ub)"));
   if (!ggml_gallocr_reserve(allocator_.get(), graph)) {
     return make_error(ErrorCode::kOutOfMemory, "compute buffer: {} were refused",
                       to_string(needed));
@@ -103,10 +114,7 @@ Result<ggml_backend_buffer_ptr> allocate_tensors(ggml_context* context,
                                                  std::string_view what) {
   const Bytes needed{
       static_cast<int64_t>(ggml_backend_alloc_ctx_tensors_from_buft_size(context, type))};
-  if (ggml_backend_buft_is_host(type) && needed > available_host_memory()) {
-    return make_error(ErrorCode::kOutOfMemory, "{}: needs {}, the machine has {} available", what,
-                      to_string(needed), to_string(available_host_memory()));
-  }
+  HOTSET_RETURN_IF_ERROR(check_available(type, needed, what));
   ggml_backend_buffer_ptr buffer(ggml_backend_alloc_ctx_tensors_from_buft(context, type));
   if (!buffer) {
     return make_error(ErrorCode::kOutOfMemory, "{}: {} were refused by {}", what, to_string(needed),

@@ -44,7 +44,8 @@ class Backend {
 // Thread-compatible.
 class ComputeBuffer {
  public:
-  explicit ComputeBuffer(ggml_backend_buffer_type_t type) : allocator_(ggml_gallocr_new(type)) {}
+  explicit ComputeBuffer(ggml_backend_buffer_type_t type)
+      : type_(type), allocator_(ggml_gallocr_new(type)) {}
 
   // What `graph` needs. Leaves the graph's tensors without addresses.
   Bytes measure(ggml_cgraph* graph) const;
@@ -57,6 +58,7 @@ class ComputeBuffer {
   Bytes reserved() const { return reserved_; }
 
  private:
+  ggml_backend_buffer_type_t type_;
   ggml_gallocr_ptr allocator_;
   Bytes reserved_;
 };
