@@ -52,6 +52,11 @@ void* allocate(size_t n_bytes) {
 
 void* operator new(size_t n_bytes) { return allocate(n_bytes); }
 void* operator new[](size_t n_bytes) { return allocate(n_bytes); }
+void* operator new(size_t n_bytes, const std::nothrow_t&) noexcept {
+  count_allocation();
+  return std::malloc(n_bytes > 0 ? n_bytes : 1);
+}
+void operator delete(void* memory, const std::nothrow_t&) noexcept { std::free(memory); }
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete[](void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, size_t) noexcept { std::free(memory); }

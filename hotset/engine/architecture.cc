@@ -13,6 +13,20 @@ const std::array kArchitectures = {&qwen3moe_architecture, &qwen2moe_architectur
 
 }  // namespace
 
+void Architecture::declare_weights(const model::ModelSpec& spec, ModelWeights& weights,
+                                   WeightList& list) const {
+  declare_decoder(spec, weights, list);
+  for (int64_t layer = 0; layer < spec.n_layer; ++layer) {
+    LayerWeights& w = weights.layers[static_cast<size_t>(layer)];
+    declare_attention(spec, layer, w, list);
+    declare_special(spec, layer, w, list);
+    declare_experts(spec, layer, w, list);
+  }
+}
+
+void Architecture::declare_special(const model::ModelSpec&, int64_t, LayerWeights&,
+                                   WeightList&) const {}
+
 ggml_tensor* Architecture::attention(GraphBuilder& g, int64_t layer, ggml_tensor* hidden) const {
   const LayerWeights& w = g.layer(layer);
   const QueryKeyValue qkv = position(g, w, g.project(g.rms_norm(hidden, w.attn_norm), w));

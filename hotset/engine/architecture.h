@@ -27,8 +27,13 @@ class Architecture {
   virtual Result<model::ModelSpec> read_spec(const model::GgufFile& file) const = 0;
 
   // The weights of a model of this shape. `weights` must stay where it is: the list points into it.
+  // By default the decoder's, and for each layer attention, declare_special() and experts.
   virtual void declare_weights(const model::ModelSpec& spec, ModelWeights& weights,
-                               WeightList& list) const = 0;
+                               WeightList& list) const;
+
+  // What a layer has beyond attention's projections and the experts. By default nothing.
+  virtual void declare_special(const model::ModelSpec& spec, int64_t layer, LayerWeights& weights,
+                               WeightList& list) const;
 
   // The layer's attention with its residual: hidden [n_tokens, n_embd] to the same shape. By
   // default norm, projections, position(), attention over all positions so far.

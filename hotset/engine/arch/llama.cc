@@ -19,18 +19,12 @@ class Llama final : public Architecture {
     return spec;
   }
 
-  void declare_weights(const model::ModelSpec& spec, ModelWeights& weights,
+  void declare_special(const model::ModelSpec& spec, int64_t layer, LayerWeights& w,
                        WeightList& list) const override {
-    declare_decoder(spec, weights, list);
-    for (int64_t layer = 0; layer < spec.n_layer; ++layer) {
-      LayerWeights& w = weights.layers[static_cast<size_t>(layer)];
-      declare_attention(spec, layer, w, list);
-      declare_attention_biases(spec, layer, Presence::kOptional, w, list);
-      list.add(&w.rope_factors, "rope_freqs.weight", WeightUse::kVector, {spec.rope.n_dims / 2},
-               Presence::kOptional);
-      list.belongs_to(layer);
-      declare_experts(spec, layer, w, list);
-    }
+    declare_attention_biases(spec, layer, Presence::kOptional, w, list);
+    list.add(&w.rope_factors, "rope_freqs.weight", WeightUse::kVector, {spec.rope.n_dims / 2},
+             Presence::kOptional);
+    list.belongs_to(layer);
   }
 };
 

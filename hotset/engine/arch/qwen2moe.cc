@@ -24,18 +24,12 @@ class Qwen2Moe final : public Architecture {
     return spec;
   }
 
-  void declare_weights(const model::ModelSpec& spec, ModelWeights& weights,
+  void declare_special(const model::ModelSpec& spec, int64_t layer, LayerWeights& w,
                        WeightList& list) const override {
-    declare_decoder(spec, weights, list);
-    for (int64_t layer = 0; layer < spec.n_layer; ++layer) {
-      LayerWeights& w = weights.layers[static_cast<size_t>(layer)];
-      declare_attention(spec, layer, w, list);
-      declare_attention_biases(spec, layer, Presence::kRequired, w, list);
-      declare_experts(spec, layer, w, list);
-      declare_feed_forward(spec, layer, spec.n_ff_shared, "_shexp", w.shared, list);
-      list.add(&w.shared_gate, layer_tensor(layer, "ffn_gate_inp_shexp.weight"), WeightUse::kMatrix,
-               {spec.n_embd});
-    }
+    declare_attention_biases(spec, layer, Presence::kRequired, w, list);
+    declare_feed_forward(spec, layer, spec.n_ff_shared, "_shexp", w.shared, list);
+    list.add(&w.shared_gate, layer_tensor(layer, "ffn_gate_inp_shexp.weight"), WeightUse::kMatrix,
+             {spec.n_embd});
   }
 
   bool has_shared_expert() const override { return true; }

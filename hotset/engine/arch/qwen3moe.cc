@@ -17,18 +17,12 @@ class Qwen3Moe final : public Architecture {
     return spec;
   }
 
-  void declare_weights(const model::ModelSpec& spec, ModelWeights& weights,
+  void declare_special(const model::ModelSpec& spec, int64_t layer, LayerWeights& w,
                        WeightList& list) const override {
-    declare_decoder(spec, weights, list);
-    for (int64_t layer = 0; layer < spec.n_layer; ++layer) {
-      LayerWeights& w = weights.layers[static_cast<size_t>(layer)];
-      declare_attention(spec, layer, w, list);
-      list.add(&w.attn_q_norm, layer_tensor(layer, "attn_q_norm.weight"), WeightUse::kVector,
-               {spec.attention.head_dim_k});
-      list.add(&w.attn_k_norm, layer_tensor(layer, "attn_k_norm.weight"), WeightUse::kVector,
-               {spec.attention.head_dim_k});
-      declare_experts(spec, layer, w, list);
-    }
+    list.add(&w.attn_q_norm, layer_tensor(layer, "attn_q_norm.weight"), WeightUse::kVector,
+             {spec.attention.head_dim_k});
+    list.add(&w.attn_k_norm, layer_tensor(layer, "attn_k_norm.weight"), WeightUse::kVector,
+             {spec.attention.head_dim_k});
   }
 
   QueryKeyValue position(GraphBuilder& g, const LayerWeights& w, QueryKeyValue qkv) const override {
