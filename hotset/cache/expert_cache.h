@@ -32,11 +32,11 @@
 namespace hotset {
 
 struct CacheGroup {
-  GroupSpec spec;
+  GroupSpec spec = {};
   int64_t n_slots = 0;  // 0: the group is not cached, every expert is a miss for the CPU lane
   // For policies that need them, see PolicyConfig. Indexed by ExpertIndex of the group, its layers
   // in ascending order.
-  std::span<const uint64_t> profile;
+  std::span<const uint64_t> profile = {};
   const NextUseOracle* future = nullptr;
 };
 
@@ -68,12 +68,12 @@ struct Lookup {
   int32_t group = 0;
   int32_t n_tokens = 0;
   int32_t k = 0;
-  std::span<const Hit> hits;  // in order of first appearance in the ids
-  std::span<const Miss>
-      misses;  // the CPU lane's candidates in order: lowest score first, ties by expert
+  std::span<const Hit> hits = {};  // in order of first appearance in the ids
+  // The CPU lane's candidates in order: lowest score first, ties by expert.
+  std::span<const Miss> misses = {};
   // For uploads, in order of use: empty slots by number, then victims. Fewer than misses if the
   // lookup selects more than the group has free or evictable slots.
-  std::span<const Place> places;
+  std::span<const Place> places = {};
   bool group_full = false;  // no empty slot; true for a group that is not cached
   bool cached = true;       // the group has slots
   uint64_t version = 0;     // state of the cache that this describes
@@ -83,7 +83,7 @@ struct Lookup {
 struct Decision {
   // Misses for the CPU lane, in any order; the others are uploaded, the best-scored first if places
   // run out. What gets no place, or is declined by the policy, goes to the CPU lane too.
-  std::span<const int32_t> cpu_experts;
+  std::span<const int32_t> cpu_experts = {};
   // How many fills may be queued for experts of the CPU lane: an expert whose score beats that of
   // the victim it would replace, any for an empty slot; best scores first.
   int32_t max_fills = 0;
@@ -95,7 +95,7 @@ struct Upload {
 };
 
 struct Eviction {
-  ExpertKey key;
+  ExpertKey key = {};
   int32_t slot = 0;
   int64_t residency_tokens = 0;  // tokens of its own layer since it entered
 };
@@ -105,17 +105,17 @@ struct Eviction {
 struct Fill {
   int32_t group = 0;
   int32_t slot = 0;
-  ExpertKey key;
+  ExpertKey key = {};
 };
 
 // A committed lookup. The slot table already says what is planned here.
 struct LookupPlan {
   int32_t layer = 0;
   int32_t group = 0;
-  std::span<const Upload> uploads;       // ascending experts; slots ascend with them
-  std::span<const int32_t> cpu_experts;  // ascending. After commit_prefill: streamed instead
-  std::span<const Eviction> evictions;   // slots that the uploads and fills took
-  std::span<const Fill> fills;           // best score first
+  std::span<const Upload> uploads = {};       // ascending experts; slots ascend with them
+  std::span<const int32_t> cpu_experts = {};  // ascending. After commit_prefill: streamed instead
+  std::span<const Eviction> evictions = {};   // slots that the uploads and fills took
+  std::span<const Fill> fills = {};           // best score first
 };
 
 class ExpertCache {

@@ -17,14 +17,14 @@ namespace hotset {
 // (MCT1) have the same fields.
 struct GroupSpec {
   uint32_t device = 0;
-  int32_t n_expert = 0;         // experts of each layer, > 0
-  std::vector<int32_t> layers;  // numbers in the model, each in one group only, not empty
-  double split = 1;             // the device's part of the whole budget is split / split_sum
+  int32_t n_expert = 0;              // experts of each layer, > 0
+  std::vector<int32_t> layers = {};  // numbers in the model, each in one group only, not empty
+  double split = 1;                  // the device's part of the whole budget is split / split_sum
   double split_sum = 1;
-  Bytes group_host_bytes;           // all experts of the group, > 0
-  Bytes device_host_bytes;          // all experts of all groups of the device, >= group_host_bytes
-  int64_t alignment = 1;            // of a bank, > 0
-  std::vector<Bytes> expert_bytes;  // of one expert, per tensor; > 0, not empty
+  Bytes group_host_bytes = {};   // all experts of the group, > 0
+  Bytes device_host_bytes = {};  // all experts of all groups of the device, >= group_host_bytes
+  int64_t alignment = 1;         // of a bank, > 0
+  std::vector<Bytes> expert_bytes = {};  // of one expert, per tensor; > 0, not empty
   // At most so many slots, for kernels that limit a bank.
   int64_t max_slots = INT64_MAX;
 
@@ -67,7 +67,7 @@ struct ExpertTensor {
   int32_t type = 0;    // the caller's number of the data type
   int64_t n_rows = 0;  // of one expert
   int64_t n_columns = 0;
-  Bytes expert_bytes;  // of one expert
+  Bytes expert_bytes = {};  // of one expert
 
   bool operator==(const ExpertTensor&) const = default;
 };
@@ -76,7 +76,7 @@ struct MoeLayer {
   int32_t layer = 0;  // number in the model
   uint32_t device = 0;
   int32_t n_expert = 0;
-  std::vector<ExpertTensor> tensors;  // in one order for all layers (gate, up, down)
+  std::vector<ExpertTensor> tensors = {};  // in one order for all layers (gate, up, down)
 };
 
 struct DeviceShare {
@@ -84,7 +84,7 @@ struct DeviceShare {
   int64_t alignment = 1;  // of its buffers
   // Whether the device's kernels accept a bank of `n_experts` experts of this tensor; empty:
   // always.
-  std::function<bool(const ExpertTensor&, int64_t n_experts)> accepts_bank;
+  std::function<bool(const ExpertTensor&, int64_t n_experts)> accepts_bank = {};
 };
 
 // Forms the groups of all layers: by device, then by layout, in order of their first layer; cut

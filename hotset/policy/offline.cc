@@ -3,13 +3,24 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cmath>
 
 namespace hotset {
 namespace {
 
-// The smaller, the farther.
-int64_t key_of(uint64_t next_use) {
-  return -static_cast<int64_t>(std::min<uint64_t>(next_use, INT64_MAX));
+// Of a lookup's experts so many are told apart by NextUse::rank.
+constexpr int kRankBits = 20;
+
+uint64_t rank_of(const NextUse& next_use) {
+  return std::min<uint64_t>(next_use.rank, (1U << kRankBits) - 1);
+}
+
+// The smaller, the farther. Numbers of lookups are below 2^32 (RecordedFuture), so that a double
+// holds a key exactly.
+int64_t key_of(const NextUse& next_use) {
+  constexpr uint64_t kNever = uint64_t{1} << 60;
+  if (next_use.lookup == kNeverUsed) return -static_cast<int64_t>(kNever);
+  return -static_cast<int64_t>((next_use.lookup << kRankBits) + rank_of(next_use));
 }
 
 }  // namespace
@@ -18,11 +29,12 @@ Belady::Belady(const PolicyShape& shape, const NextUseOracle& future, Admission 
     : future_(future),
       admission_(admission),
       heap_(1, shape.n_experts(), shape.n_slots),
-      next_use_(static_cast<size_t>(shape.n_experts()), kNeverUsed) {}
+      next_use_(static_cast<size_t>(shape.n_experts())) {}
 
-double Belady::worth(uint64_t next_use) const {
-  if (next_use == kNeverUsed) return 0;
-  return 1.0 / static_cast<double>(std::max<uint64_t>(next_use - future_.now(), 1));
+double Belady::worth(const NextUse& next_use) const {
+  if (next_use.lookup == kNeverUsed) return 0;
+  const auto lookups = static_cast<double>(std::max<uint64_t>(next_use.lookup - future_.now(), 1));
+  return 1.0 / (lookups + std::ldexp(static_cast<double>(rank_of(next_use)), -kRankBits));
 }
 
 double Belady::score(ExpertIndex expert) const {
@@ -47,13 +59,13 @@ int32_t Belady::choose_victims(const NeededSlots& needed, std::span<Victim> vict
 
 bool Belady::admits(ExpertIndex expert, const Victim* victim) const {
   if (admission_ == Admission::kAlways) return true;
-  const uint64_t next_use = future_.next_use(expert);
-  if (victim == nullptr) return next_use != kNeverUsed;
+  const NextUse next_use = future_.next_use(expert);
+  if (victim == nullptr) return next_use.lookup != kNeverUsed;
   return next_use < next_use_[static_cast<size_t>(victim->expert)];
 }
 
 std::string Belady::explain(const Victim& victim) const {
-  const uint64_t next_use = next_use_[static_cast<size_t>(victim.expert)];
+  const uint64_t next_use = next_use_[static_cast<size_t>(victim.expert)].lookup;
   if (next_use == kNeverUsed) return "never used again";
   return fmt::format("its next use is the farthest of all slots not needed: lookup {}", next_use);
 }
@@ -65,7 +77,7 @@ std::string Belady::explain() const {
 
 void Belady::on_lookup(int32_t, std::span<const Use> uses) {
   for (const Use& use : uses) {
-    const uint64_t next_use = future_.next_use(use.expert);
+    const NextUse next_use = future_.next_use(use.expert);
     next_use_[static_cast<size_t>(use.expert)] = next_use;
     if (use.slot != kNoSlot) heap_.update(use.expert, key_of(next_use));
   }

@@ -16,9 +16,11 @@
 
 namespace hotset {
 
-// The victim is the expert whose next use is farthest, ties to the lower key.
+// The victim is the expert whose next use is farthest; of those that the same lookup uses next, the
+// one whose use after that is farthest, and so on (NextUse); then the lower key.
 //   belady         declines a miss that is not used before its victim: the most hits of all.
 //   belady-demand  always inserts: the most hits of all that always insert.
+// A test compares both with exhaustive search.
 class Belady final : public Policy {
  public:
   enum class Admission { kMayDecline, kAlways };
@@ -39,12 +41,12 @@ class Belady final : public Policy {
   void on_advance(int32_t, int32_t) override {}
 
  private:
-  double worth(uint64_t next_use) const;
+  double worth(const NextUse& next_use) const;
 
   const NextUseOracle& future_;
   Admission admission_;
-  RankHeaps heap_;                  // one, the farthest next use first
-  std::vector<uint64_t> next_use_;  // [n_experts] as of the last use
+  RankHeaps heap_;                 // one, the farthest next use first
+  std::vector<NextUse> next_use_;  // [n_experts] as of the last use
 };
 
 // Every expert has a slot, so it misses on first use only.

@@ -39,7 +39,7 @@ struct Victim {
 
 // The slots that the lookup being planned needs: slot s is needed if stamps[s] == stamp.
 struct NeededSlots {
-  std::span<const uint64_t> stamps;  // [n_slots]
+  std::span<const uint64_t> stamps = {};  // [n_slots]
   uint64_t stamp = 0;
   int32_t layer_index = 0;  // of the lookup
 
@@ -59,8 +59,8 @@ class Policy {
   // Questions.
 
   // Expected uses per token of `expert` now. For policies with a CRF: the CRF decayed to now by
-  // the clock of its layer, times 1 - 2^(-1/half-life); for offline bounds 1 / (lookups to the
-  // next use), 0 for never (only known for resident experts).
+  // the clock of its layer, times 1 - 2^(-1/half-life); for offline bounds about 1 / (lookups to
+  // the next use), 0 for never (only known for resident experts).
   virtual double score(ExpertIndex expert) const = 0;
 
   // What `score` would be if `expert` were used by the lookup being planned. Misses are ordered by

@@ -25,9 +25,9 @@ struct PolicyTraits {
 };
 
 struct PolicyConfig {
-  PolicyShape shape;
+  PolicyShape shape = {};
   // Uses of each expert in an earlier run, [n_layers * n_expert]. Read at construction only.
-  std::span<const uint64_t> profile;
+  std::span<const uint64_t> profile = {};
   // Must outlive the policy.
   const NextUseOracle* future = nullptr;
 };
