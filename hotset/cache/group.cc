@@ -57,13 +57,6 @@ Status check_group(const GroupSpec& group) {
   if (!(group.split >= 0 && group.split <= group.split_sum)) {
     return bad_field(group, "split", group.split, "0 to split_sum");
   }
-  if (group.group_host_bytes.count <= 0) {
-    return bad_field(group, "group_host_bytes", group.group_host_bytes.count, "at least 1");
-  }
-  if (group.device_host_bytes < group.group_host_bytes) {
-    return bad_field(group, "device_host_bytes", group.device_host_bytes.count,
-                     "at least group_host_bytes");
-  }
   if (group.alignment <= 0 || group.alignment > kMaxAlignment) {
     return bad_field(group, "alignment", group.alignment, "1 to 2^30");
   }
@@ -74,6 +67,13 @@ Status check_group(const GroupSpec& group) {
     if (bytes.count <= 0 || bytes > kMaxExpertTensorBytes) {
       return bad_field(group, "bytes of an expert's tensor", bytes.count, "1 to 64 GiB");
     }
+  }
+  if (group.group_host_bytes.count <= 0) {
+    return bad_field(group, "group_host_bytes", group.group_host_bytes.count, "at least 1");
+  }
+  if (group.device_host_bytes < group.group_host_bytes) {
+    return bad_field(group, "device_host_bytes", group.device_host_bytes.count,
+                     "at least group_host_bytes");
   }
   if (group.max_slots < 0) return bad_field(group, "max_slots", group.max_slots, "at least 0");
   return {};
@@ -113,6 +113,9 @@ Bytes bank_bytes(const GroupSpec& group, int64_t n_slots) {
 }
 
 namespace {
+
+// So that no sum overflows.
+constexpr Bytes kMaxDeviceBytes = gib(int64_t{1} << 30);
 
 // Layers that could share banks.
 struct Layout {
@@ -206,8 +209,14 @@ Result<std::vector<GroupSpec>> form_groups(std::span<const MoeLayer> layers,
       return make_error(ErrorCode::kInvalidArgument, "device {}: split is {}, expected at least 0",
                         layout.device, split);
     }
-    if (device_bytes[layout.device].count == 0) split_sum += split;
-    device_bytes[layout.device] += whole.group_host_bytes;
+    Bytes& of_device = device_bytes[layout.device];
+    if (of_device.count == 0) split_sum += split;
+    if (whole.group_host_bytes > kMaxDeviceBytes - of_device) {
+      return make_error(ErrorCode::kInvalidArgument,
+                        "device {}: more than {} of experts from layer {} on", layout.device,
+                        to_string(kMaxDeviceBytes), layout.layers.front());
+    }
+    of_device += whole.group_host_bytes;
   }
   std::vector<GroupSpec> groups;
   for (const Layout& layout : layouts) {
