@@ -15,6 +15,8 @@
 #include <vector>
 
 #include "hotset/device/device.h"
+#include "hotset/device/ggml_device.h"
+#include "hotset/device/ggml_runtime.h"
 
 namespace hotset::device {
 
@@ -79,19 +81,25 @@ class HostFloats {
   std::span<float> values_;
 };
 
-// Every device passes these tests. The parameter is a device as open_device() takes it; where it
-// does not exist, the tests are skipped.
+// Every device passes these tests. The parameter is a device as open_device() takes it, or "CPU";
+// where it does not exist, the tests are skipped.
 class DeviceSuite : public testing::TestWithParam<std::string> {
  protected:
   void SetUp() override { reopen({.test_overlap = false}); }
   void reopen(const DeviceOptions& options) {
     device_.reset();
-    auto opened = open_device(GetParam(), options);
+    auto opened = open(GetParam(), options);
     if (!opened && opened.error().code == ErrorCode::kNotFound) {
       GTEST_SKIP() << opened.error().message;
     }
     ASSERT_TRUE(opened) << opened.error().message;
     device_ = *std::move(opened);
+  }
+  static Result<std::unique_ptr<Device>> open(const std::string& name,
+                                              const DeviceOptions& options) {
+    if (name != "CPU") return open_device(name, options);
+    HOTSET_RETURN_IF_ERROR(init_ggml());
+    return open_ggml_device(cpu_device(), options);
   }
   Event new_event() {
     auto event = device_->new_event();

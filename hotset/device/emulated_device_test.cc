@@ -2,13 +2,25 @@
 
 #include <gmock/gmock.h>
 
-#include <atomic>
+#include <cstdlib>
 #include <limits>
 #include <thread>
 
 #include "hotset/base/log.h"
 #include "hotset/base/random.h"
 #include "hotset/device/device_testing.h"
+
+namespace {
+thread_local int64_t n_allocations = 0;  // of this thread, with new
+}  // namespace
+
+[[gnu::noinline]] void* operator new(size_t n_bytes) {
+  ++n_allocations;
+  if (void* memory = std::malloc(n_bytes)) return memory;
+  std::abort();
+}
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
 namespace hotset::device {
 namespace {
@@ -244,8 +256,8 @@ TEST_F(VirtualClock, ProfileHoldsTheComputedTimes) {
 std::vector<double> random_times(uint64_t seed, std::string_view faults) {
   auto device = open(fmt::format("emu:mib=64,us=3,gbps=7,dev_gbps=90,clock=virtual{}", faults));
   Tensors tensors;
-  ggml_tensor* x = tensors.vector(1000);
-  ggml_cgraph* sum = tensors.sum(x, x, x);
+  const std::array targets = {tensors.vector(1000), tensors.vector(1000)};  // by queue
+  ggml_cgraph* sum = tensors.sum(targets[0], targets[0], targets[0]);
   EXPECT_TRUE(tensors.allocate(*device));
   HostFloats host(*device, 1000);
   std::vector<Event> events;
@@ -261,7 +273,8 @@ std::vector<double> random_times(uint64_t seed, std::string_view faults) {
         EXPECT_TRUE(device->compute(sum, Bytes{n_bytes * 1000}, {"sum"}));
         break;
       case 1:
-        EXPECT_TRUE(device->upload(queue, x, 0, host.data(), static_cast<size_t>(n_bytes), {"up"}));
+        EXPECT_TRUE(device->upload(queue, targets[static_cast<size_t>(queue)], 0, host.data(),
+                                   static_cast<size_t>(n_bytes), {"up"}));
         break;
       case 2:
         EXPECT_TRUE(device->record(event, queue));
@@ -592,6 +605,24 @@ TEST(EmulatedSpec, EveryMistakeIsNamed) {
     EXPECT_EQ(options.error().code, ErrorCode::kInvalidArgument);
     EXPECT_THAT(options.error().message, HasSubstr(message));
   }
+}
+
+TEST_F(VirtualClock, QueueingAllocatesNothing) {
+  Profile profile;
+  open_again(&profile);
+  const int64_t n_before = n_allocations;
+  for (int i = 0; i < 3000; ++i) {  // 9,000 entries go round each ring of 4,096
+    upload(4);
+    record(0, kTransfer);
+    queue_wait(kCompute, 0);
+    graph(100);
+    download(1);
+    record(1, kCompute);
+    queue_wait(kTransfer, 1);
+    wait(1);
+  }
+  EXPECT_EQ(n_allocations, n_before);
+  EXPECT_EQ(device_->counters().n_waits, 3000);
 }
 
 TEST(EmulatedDevice, RefusesAnImpossibleNumberOfThreads) {

@@ -26,7 +26,8 @@ namespace hotset::device {
 // The GPUs that ggml found, integrated ones included, in its order. Errors: as init_ggml().
 Result<std::vector<ggml_backend_dev_t>> find_ggml_devices();
 
-// Requires: one of find_ggml_devices(). Errors: kDevice, when the backend does not start.
+// Requires: one of find_ggml_devices(), or cpu_device() for tests. Errors: kDevice, when the
+// backend does not start.
 Result<std::unique_ptr<Device>> open_ggml_device(ggml_backend_dev_t device,
                                                  const DeviceOptions& options);
 
