@@ -13,15 +13,21 @@
 namespace {
 std::atomic<int64_t> n_allocations = 0;
 
-void* counted(size_t n_bytes) {
+void* counted(size_t n_bytes) noexcept {
   n_allocations.fetch_add(1, std::memory_order_relaxed);
-  if (void* memory = std::malloc(n_bytes == 0 ? 1 : n_bytes)) return memory;
+  return std::malloc(n_bytes == 0 ? 1 : n_bytes);
+}
+
+void* counted_or_throw(size_t n_bytes) {
+  if (void* memory = counted(n_bytes)) return memory;
   throw std::bad_alloc();
 }
 }  // namespace
 
-void* operator new(size_t n_bytes) { return counted(n_bytes); }
-void* operator new[](size_t n_bytes) { return counted(n_bytes); }
+void* operator new(size_t n_bytes) { return counted_or_throw(n_bytes); }
+void* operator new[](size_t n_bytes) { return counted_or_throw(n_bytes); }
+void* operator new(size_t n_bytes, const std::nothrow_t&) noexcept { return counted(n_bytes); }
+void* operator new[](size_t n_bytes, const std::nothrow_t&) noexcept { return counted(n_bytes); }
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete[](void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, size_t) noexcept { std::free(memory); }
