@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 #include <limits>
+#include <new>
 #include <thread>
 
 #include "hotset/base/log.h"
@@ -14,13 +15,20 @@ namespace {
 thread_local int64_t n_allocations = 0;  // of this thread, with new
 }  // namespace
 
-[[gnu::noinline]] void* operator new(size_t n_bytes) {
+// All forms that this program's libraries use, so that memory goes back where it came from.
+[[gnu::noinline]] void* operator new(size_t n_bytes, const std::nothrow_t&) noexcept {
   ++n_allocations;
-  if (void* memory = std::malloc(n_bytes)) return memory;
+  return std::malloc(n_bytes);
+}
+[[gnu::noinline]] void* operator new(size_t n_bytes) {
+  if (void* memory = operator new(n_bytes, std::nothrow)) return memory;
   std::abort();
 }
 [[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
 [[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, const std::nothrow_t&) noexcept {
+  std::free(memory);
+}
 
 namespace hotset::device {
 namespace {
