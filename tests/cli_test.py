@@ -352,6 +352,33 @@ class CliTest(unittest.TestCase):
         self.ok(*run, env={**model, "HOTSET_PROMPT": "x", "HOTSET_FILE": "/absent"})
         self.ok(*run, env={**model, "HOTSET_TEMP": ""})
 
+    # --- Devices
+
+    def test_devices_that_are_none(self):
+        run = ["run", "-m", self.tiny, "--prompt-tokens", "1", "-n", "1"]
+        for device, parts in (("nonsense", ["device 'nonsense' does not exist", "emu"]),
+                              ("emu:x=1", ["found key 'x', expected one of: mib"]),
+                              ("emu:", ["found key ''"]),
+                              ("emu:mib=0", ["mib: found '0'"]),
+                              ("emu:mib=99999999999999999999", ["mib: found '9999"]),
+                              ("emu:gbps=nan", ["gbps: found 'nan'"]),
+                              ("emu:clock=maybe", ["clock: found 'maybe'"]),
+                              ("emu:mib=1,mib=2", ["found key 'mib' twice"])):
+            self.fails(1, parts, *run, "--device", device)
+        for layers in ("x", "-1", "1.5"):
+            self.fails(1, ["--n-gpu-layers", layers], *run, "--device", "emu", f"-ngl={layers}")
+        self.assertIn(b"emu", self.ok("--list-devices"))
+
+    def test_devices_that_fail(self):
+        run = ["run", "-m", self.tiny, "--prompt-tokens", "1,2,3", "--json", "-n", "3", "--temp",
+               "0", "-c", "256", "--device"]
+        expected = json.loads(self.ok(*run, "emu:clock=virtual"))["tokens"]
+        self.assertEqual(json.loads(self.ok(*run, "emu:late_us=2000"))["tokens"], expected)
+        self.assertEqual(json.loads(self.ok(*run, "emu:refuse_pinned=1"))["tokens"], expected)
+        for fault in ("fail_copy=1", "fail_copy=5", "short_copy=2", "fail_graph=1", "fail_graph=3",
+                      "vanish=1", "vanish=7", "refuse_allocation=1", "refuse_allocation=2"):
+            self.fails(1, ["emu"], *run, f"emu:{fault}")
+
     # --- The end of a run from outside
 
     def start(self, *arguments, **options):

@@ -165,7 +165,11 @@ Status Generation::generate() {
     id = next({&token, 1});
   }
   outcome_.generate_us = steady_clock().now_us() - start_us - outcome_.prompt_us;
-  if (!id && id.error().code != ErrorCode::kCancelled) return std::unexpected(id.error());
+  if (!id && id.error().code != ErrorCode::kCancelled) {
+    // So that the message does not follow the text on its line.
+    if (!options_.json && !outcome_.ids.empty()) HOTSET_RETURN_IF_ERROR(print("\n"));
+    return std::unexpected(id.error());
+  }
   if (!id) outcome_.stop = "interrupted";
   if (decoder_) HOTSET_RETURN_IF_ERROR(print(decoder_->finish()));
   return options_.json ? Status() : print("\n");
