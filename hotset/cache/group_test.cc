@@ -165,9 +165,9 @@ TEST(FormGroups, PutsLayersOfOneLayoutAndDeviceTogether) {
   EXPECT_THAT(groups[0].layers, ElementsAre(1, 3));
   EXPECT_THAT(groups[1].layers, ElementsAre(2)) << "another type";
   EXPECT_THAT(groups[2].layers, ElementsAre(4, 5)) << "another device";
-  EXPECT_EQ(groups[0].group_host_bytes, Bytes{2 * 8 * 2048});
-  EXPECT_EQ(groups[0].device_host_bytes, Bytes{3 * 8 * 2048});
-  EXPECT_EQ(groups[2].device_host_bytes, Bytes{2 * 8 * 2048});
+  EXPECT_EQ(groups[0].group_host_bytes, Bytes{32768});
+  EXPECT_EQ(groups[0].device_host_bytes, Bytes{49152});
+  EXPECT_EQ(groups[2].device_host_bytes, Bytes{32768});
   EXPECT_EQ(groups[0].split, 1);
   EXPECT_EQ(groups[2].split, 3);
   EXPECT_EQ(groups[2].split_sum, 4);
@@ -196,10 +196,10 @@ TEST(FormGroups, CutsWhereABankWouldBeTooLarge) {
     EXPECT_THAT(group.layers.size(), ::testing::AnyOf(2U, 3U));
     for (const int32_t layer : group.layers) EXPECT_EQ(layer, next++) << "consecutive";
     EXPECT_LE(slots_for_budget(group_budget(mib(1), group), group, 2), 29);
-    EXPECT_EQ(group.device_host_bytes, Bytes{10 * 8 * 2048});
+    EXPECT_EQ(group.device_host_bytes, Bytes{163840});
   }
   // A budget that fits the bank needs no cut.
-  EXPECT_EQ(form(layers, {device}, {25 * 2048}).size(), 1U);
+  EXPECT_EQ(form(layers, {device}, {51'200}).size(), 1U);
 }
 
 TEST(FormGroups, LimitsTheSlotsWhereOneLayerIsTooLarge) {

@@ -11,8 +11,7 @@ int64_t crf_key(float crf, int64_t last_use, int32_t half_life_tokens) {
   // Inserted without a use (a profile's fill): as if used once.
   const double log2_crf = std::log2(std::max(static_cast<double>(crf), 1.0));
   return (last_use << kCrfKeyBits) +
-         static_cast<int64_t>(log2_crf * half_life_tokens * static_cast<double>(1 << kCrfKeyBits) +
-                              0.5);
+         std::llround(log2_crf * half_life_tokens * static_cast<double>(1 << kCrfKeyBits));
 }
 
 Crf::Crf(const PolicyShape& shape, int32_t half_life_tokens)

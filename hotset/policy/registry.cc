@@ -44,8 +44,9 @@ Result<ParsedName> parse(std::string_view name) {
   }
   if (colon != name.npos) {
     const std::string_view digits = name.substr(colon + 1);
-    const char* end = digits.data() + digits.size();
-    const auto [rest, code] = std::from_chars(digits.data(), end, parsed.half_life_tokens);
+    const char* end = std::to_address(digits.end());
+    const auto [rest, code] =
+        std::from_chars(std::to_address(digits.begin()), end, parsed.half_life_tokens);
     if (code != std::errc() || rest != end || parsed.half_life_tokens < 1 ||
         parsed.half_life_tokens > kMaxHalfLifeTokens) {
       return make_error(ErrorCode::kInvalidArgument,
