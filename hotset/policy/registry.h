@@ -1,4 +1,4 @@
-// Policies by name: class_lru, crf[:HALF_LIFE], crf-auto, lru, static, and the offline bounds
+// Policies by name: class_lru, crf[:HALF_LIFE], crf-blend, crf-auto, lru, static, and the bounds
 // belady, belady-demand and unbounded.
 // Thread-safe: the registry is constant.
 #ifndef HOTSET_POLICY_REGISTRY_H_
