@@ -158,7 +158,10 @@ TEST_P(DeviceSuite, UploadsAfterTheGraphThatReadsTheSlot) {
   ASSERT_OK(tensors.allocate(*device_));
   HostFloats in(*device_, 8 * kFloats);  // one part per round: uploads stay queued
   HostFloats out(*device_, 8 * kFloats);
-  for (size_t i = 0; i < 8 * kFloats; ++i) in[i] = static_cast<float>(i / kFloats + 1);
+  for (size_t i = 0; i < 8 * kFloats; ++i) {
+    const size_t part = i / kFloats;
+    in[i] = static_cast<float>(part + 1);
+  }
   std::vector<Event> uploaded;
   std::vector<Event> read;
   for (size_t round = 0; round < 8; ++round) {
@@ -191,7 +194,10 @@ TEST_P(DeviceSuite, EachQueueIsInOrderByItself) {
   HostFloats in(*device_, 10 * kFloats);
   HostFloats out(*device_, 30 * kFloats);
   constexpr size_t kBytes = kFloats * sizeof(float);
-  for (size_t i = 0; i < 10 * kFloats; ++i) in[i] = static_cast<float>(i / kFloats + 1);
+  for (size_t i = 0; i < 10 * kFloats; ++i) {
+    const size_t part = i / kFloats;
+    in[i] = static_cast<float>(part + 1);
+  }
   // No event in between: uploads, graphs and downloads of one queue follow each other.
   for (size_t round = 0; round < 10; ++round) {
     float* to = &out[3 * round * kFloats];

@@ -206,15 +206,19 @@ Status GgmlDevice::start() {
 }
 
 GgmlDevice::~GgmlDevice() {
-  if (!failure_ && async_) {
-    for (const QueueId queue : kQueues) {
-      if (!failure_) (void)synchronise(queue);
-    }
+  for (const QueueId queue : kQueues) {
+    if (failure_ || !async_) break;
+    // A failure here is kept in failure_.
+    [[maybe_unused]] const Status status = synchronise(queue);
   }
   if (!failure_) return;
   // What a lost device was doing is unknown, and ggml would wait for it or abort: leave it be.
-  for (EventState& event : events_) (void)event.event.release();
-  for (Stream& s : streams_) (void)s.backend.release();
+  for (EventState& event : events_) {
+    [[maybe_unused]] const auto* left = event.event.release();
+  }
+  for (Stream& s : streams_) {
+    [[maybe_unused]] const auto* left = s.backend.release();
+  }
 }
 
 Result<DeviceBuffer> GgmlDevice::allocate(ggml_context* context, std::string_view what) {

@@ -13,6 +13,7 @@ namespace {
 // Large enough that a copy takes much longer than a launch (0.17 ms at 25 GB/s).
 constexpr Bytes kCopyBytes = mib(4);
 constexpr int kMaxNodes = 256;
+constexpr size_t kGraphSize = 2 * size_t{kMaxNodes};  // nodes and leafs
 constexpr int kMaxCopies = 64;
 constexpr int kRounds = 5;
 constexpr double kBudgetUs = 400e3;
@@ -56,7 +57,7 @@ class OverlapProbe {
   Status prepare() {
     const ggml_init_params params = {
         .mem_size = ggml_tensor_overhead() * (kMaxNodes + 2) +
-                    2 * ggml_graph_overhead_custom(2 * kMaxNodes, false),
+                    2 * ggml_graph_overhead_custom(kGraphSize, false),
         .mem_buffer = nullptr,
         .no_alloc = true,
     };
@@ -76,7 +77,7 @@ class OverlapProbe {
   }
 
   ggml_cgraph* make_graph(int n_nodes) {
-    ggml_cgraph* graph = ggml_new_graph_custom(context_.get(), 2 * kMaxNodes, false);
+    ggml_cgraph* graph = ggml_new_graph_custom(context_.get(), kGraphSize, false);
     ggml_build_forward_expand(graph, chain_[static_cast<size_t>(n_nodes) - 1]);
     return graph;
   }

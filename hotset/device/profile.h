@@ -1,4 +1,7 @@
 // What ran when on which lane or queue, for a Chrome trace file (chrome://tracing, Perfetto).
+// An emulated device's queues show what ran when, on its virtual clock as computed. Backends give
+// no device times, so the queues of a real device show what the host observed: an entry lasts from
+// when it was queued, or the one before it was seen to be done, until it was seen to be done.
 // Thread-safe: any thread may record.
 #ifndef HOTSET_DEVICE_PROFILE_H_
 #define HOTSET_DEVICE_PROFILE_H_
