@@ -18,14 +18,15 @@ namespace {
 std::atomic<int64_t> n_allocations = 0;
 }  // namespace
 
-// Every allocation of C++ code counts.
-void* operator new(size_t n_bytes) {
+// Every allocation of C++ code counts. Not inlined: GCC would take the free() of an inlined
+// operator delete for the counterpart of a library's operator new.
+[[gnu::noinline]] void* operator new(size_t n_bytes) {
   n_allocations.fetch_add(1, std::memory_order_relaxed);
   if (void* memory = std::malloc(n_bytes == 0 ? 1 : n_bytes)) return memory;
   throw std::bad_alloc();
 }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
 namespace hotset {
 namespace {
