@@ -27,7 +27,7 @@ struct ReplayCommandOptions {
   int32_t max_decode_tokens = 32;           // lookups of more are prefills
   bool compat_zero_slots = false;
   std::string profile_trace = {};  // for the policy `static`
-  plan::LaneRates rates = sim::kTypicalRates;
+  plan::LaneRates rates = plan::kTypicalRates;
   size_t n_threads = 0;  // 0: one per core
   ReplayFormat format = ReplayFormat::kTable;
   std::string svg_path = {};  // empty: no picture

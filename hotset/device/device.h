@@ -128,7 +128,7 @@ class Device {
   // Whether the device computes `op` as it stands.
   virtual bool supports(const ggml_tensor* op) const = 0;
 
-  // Device memory for all tensors of `context` without an address.
+  // Device memory, all zero, for all tensors of `context` without an address.
   // Errors: kOutOfMemory, naming `what`, the bytes needed and those free.
   virtual Result<DeviceBuffer> allocate(ggml_context* context, std::string_view what) = 0;
   // Counts `n_bytes` that the caller allocates by other means (a compute buffer of buffer_type())

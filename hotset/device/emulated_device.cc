@@ -149,6 +149,7 @@ Result<DeviceBuffer> EmulatedDevice::allocate(ggml_context* context, std::string
   if (needed.count == 0) return DeviceBuffer();
   HOTSET_RETURN_IF_ERROR(check_room(needed, what));
   HOTSET_TRY(ggml_backend_buffer_ptr buffer, allocate_tensors(context, buffer_type(), what));
+  ggml_backend_buffer_clear(buffer.get(), 0);
   return DeviceBuffer(std::move(buffer), std::make_shared<Claim>(used_, needed.count));
 }
 

@@ -42,6 +42,7 @@ Result<std::unique_ptr<Engine>> Engine::create(ModelDescription description,
   }
   HOTSET_TRY(engine->cpu_, device::Backend::cpu(o.n_threads));
   HOTSET_RETURN_IF_ERROR(engine->open_device(description.spec));
+  HOTSET_RETURN_IF_ERROR(engine->plan_cache(description));
   const auto create_kv = [&](const model::ModelSpec& spec, bool flash_attention) -> Status {
     const KvCacheOptions kv_options{.n_ctx = o.n_ctx,
                                     .key_type = o.key_type,
@@ -53,6 +54,7 @@ Result<std::unique_ptr<Engine>> Engine::create(ModelDescription description,
   };
   HOTSET_RETURN_IF_ERROR(create_kv(description.spec, o.flash_attention != FlashAttention::kOff));
   HOTSET_TRY(engine->model_, LoadedModel::load(std::move(description), *engine->cpu_, o.load));
+  HOTSET_RETURN_IF_ERROR(engine->create_cache());
   Status status = engine->create_executor();
   if (!status && status.error().code == ErrorCode::kUnsupported &&
       o.flash_attention == FlashAttention::kAuto) {
@@ -76,10 +78,27 @@ Status Engine::open_device(const model::ModelSpec& spec) {
   return {};
 }
 
+Status Engine::plan_cache(const ModelDescription& description) {
+  if (device_ == nullptr || options_.cache_bytes == Bytes{}) return {};
+  HOTSET_TRY(cache_groups_,
+             DeviceCache::form_groups(description, *device_, options_.load.placement,
+                                      options_.cache_bytes.value_or(device_->free_memory())));
+  options_.load.upload_experts =
+      std::ranges::any_of(cache_groups_, [](const CacheGroup& group) { return group.n_slots > 0; });
+  return {};
+}
+
+Status Engine::create_cache() {
+  if (!options_.load.upload_experts) return {};
+  HOTSET_TRY(cache_, DeviceCache::create(*model_, *device_, cache_groups_, options_.cache));
+  return {};
+}
+
 Status Engine::create_executor() {
   const ExecutorOptions executor_options{.n_ubatch = options_.n_ubatch,
                                          .n_outputs = options_.n_outputs,
-                                         .observe_routing = options_.observe_routing};
+                                         .observe_routing = options_.observe_routing,
+                                         .max_decode_tokens = options_.cache.max_decode_tokens};
   if (device_ == nullptr) {
     HOTSET_TRY(executor_,
                CpuExecutor::create(*model_, *kv_, *cpu_, executor_options, spec().n_layer));
@@ -87,7 +106,7 @@ Status Engine::create_executor() {
   }
   HOTSET_TRY(executor_,
              DeviceExecutor::create(*model_, *kv_, *device_, *cpu_, options_.load.placement,
-                                    executor_options, options_.profile));
+                                    executor_options, options_.profile, cache_.get()));
   return {};
 }
 

@@ -15,6 +15,8 @@
 #include "hotset/device/backend.h"
 #include "hotset/device/device.h"
 #include "hotset/device/profile.h"
+#include "hotset/engine/cache_options.h"
+#include "hotset/engine/device_cache.h"
 #include "hotset/engine/executor.h"
 #include "hotset/engine/kv_cache.h"
 #include "hotset/engine/loaded_model.h"
@@ -38,6 +40,9 @@ struct EngineOptions {
   int64_t n_gpu_layers = -1;           // as place_layers() takes it; with a device only
   device::Profile* profile = nullptr;  // must outlive the engine
   RoutingObserver observe_routing = {};
+  // The expert cache of the device: its size, none for what the memory plan leaves, 0 for no cache.
+  std::optional<Bytes> cache_bytes = Bytes{};
+  CacheOptions cache = {};
 };
 
 inline constexpr int32_t kDefaultContext = 4096;
@@ -66,6 +71,8 @@ class Engine {
   // The device in use; null on the CPU alone.
   device::Device* device() const { return device_.get(); }
   const Placement& placement() const { return options_.load.placement; }
+  // The expert cache; null where no layer has slots.
+  const DeviceCache* cache() const { return cache_.get(); }
 
   // Computes the tokens in order, ubatch by ubatch, and remembers them in the KV memory. With
   // `keep_going` given, it is asked before each ubatch; false ends the call with kCancelled.
@@ -85,6 +92,8 @@ class Engine {
  private:
   explicit Engine(const EngineOptions& options) : options_(options) {}
   Status open_device(const model::ModelSpec& spec);
+  Status plan_cache(const ModelDescription& description);
+  Status create_cache();
   Status create_executor();
   Status check_batch(std::span<const BatchToken> batch) const;
   Status run_ubatch(std::span<const BatchToken> ubatch);
@@ -96,6 +105,8 @@ class Engine {
   std::optional<device::Backend> cpu_;
   std::unique_ptr<LoadedModel> model_;
   std::optional<KvCache> kv_;
+  std::vector<CacheGroup> cache_groups_;
+  std::unique_ptr<DeviceCache> cache_;
   std::unique_ptr<Executor> executor_;
   std::vector<float> logits_;
   std::vector<int32_t> cells_;

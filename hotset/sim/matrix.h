@@ -37,7 +37,7 @@ struct MatrixOptions {
   // For the policy `static`: the trace whose uses it is made from; empty: each trace is judged by
   // its own uses, in hindsight.
   std::string profile_trace = {};
-  plan::LaneRates rates = kTypicalRates;
+  plan::LaneRates rates = plan::kTypicalRates;
   size_t n_threads = 0;  // 0: one per core
   const std::atomic<bool>* cancelled = nullptr;
   // Told the part of the work that is done, from 0 to 1. Calls come from several threads, but one
