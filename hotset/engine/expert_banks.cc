@@ -14,9 +14,8 @@ using BankMember = ggml_tensor* FeedForwardWeights::*;
 constexpr std::array<BankMember, 3> kBankMembers = {
     &FeedForwardWeights::gate, &FeedForwardWeights::up, &FeedForwardWeights::down};
 
-// A ring of 64 MiB holds a few experts of most models; large ones go through it in parts.
-constexpr Bytes kChunkBytes = mib(2);
-constexpr int64_t kRingChunks = 32;
+// A ring holds a few experts of most models; large ones go through it in parts.
+constexpr Bytes kMaxRingBytes = mib(64);
 
 }  // namespace
 
@@ -92,13 +91,13 @@ Status ExpertBanks::allocate() {
 
 Status ExpertBanks::create_ring() {
   if (buffer_.get() == nullptr || model_.report().experts_pinned) return {};
-  Bytes largest;
+  Bytes all;
   for (const LayerWeights& layer : model_.weights().layers) {
     for (const ggml_tensor* tensor : bank_tensors(layer.experts)) {
-      largest = std::max(largest, Bytes{static_cast<int64_t>(tensor->nb[2])});
+      all += {static_cast<int64_t>(ggml_nbytes(tensor))};
     }
   }
-  HOTSET_TRY(ring_, UploadRing::create(device_, std::min(largest, kChunkBytes), kRingChunks));
+  HOTSET_TRY(ring_, UploadRing::create(device_, std::min(all, kMaxRingBytes)));
   return {};
 }
 
