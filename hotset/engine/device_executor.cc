@@ -108,6 +108,21 @@ Status DeviceExecutor::run(std::span<const BatchToken> ubatch, std::span<const i
   return {};
 }
 
+Status DeviceExecutor::warm_up() {
+  const int32_t n_kv = kv_.cells().n_cells();
+  for (const int32_t n_tokens : {options_.n_ubatch, 1}) {
+    HOTSET_TRY(GraphSet* const set,
+               graphs_->for_shape({.n_tokens = n_tokens,
+                                   .n_kv = n_kv,
+                                   .n_outputs = std::min(options_.n_outputs, n_tokens)}));
+    for (KeptGraph& kept : set->segments) {
+      if (ggml_graph_n_nodes(kept.graph) == 0) continue;
+      HOTSET_RETURN_IF_ERROR(device_.compute(kept.graph, kept.reads, {"warm-up", -1}));
+    }
+  }
+  return device_.wait_idle();
+}
+
 Status DeviceExecutor::queue_resident_ids(const GraphShape& shape) {
   if (!graphs_->fetches_resident_ids()) return {};
   for (size_t layer = 0; layer < graphs_->cross().resident_ids.size(); ++layer) {

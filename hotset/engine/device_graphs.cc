@@ -74,7 +74,7 @@ Result<std::unique_ptr<DeviceGraphs>> DeviceGraphs::create(
     });
   }
   HOTSET_RETURN_IF_ERROR(graphs->reserve());
-  if (!graphs->has_slots()) return graphs;
+  if (!graphs->has_slots() || device.plans_only()) return graphs;
   HOTSET_RETURN_IF_ERROR(graphs->fill_pair_tokens());
   for (size_t i = 0; i < graphs->segments_.size(); ++i) {
     const int64_t layer = graphs->segments_[i].routes;
@@ -224,6 +224,7 @@ Status DeviceGraphs::reserve() {
     }));
   }
   HOTSET_TRY(compute_claim_, device_.claim(on_device.needs, "compute buffer"));
+  if (device_.plans_only()) return {};
   HOTSET_RETURN_IF_ERROR(device_compute_.reserve(on_device.kept.graph));
   if (on_cpu.kept.graph == nullptr) return {};
   return cpu_compute_.reserve(on_cpu.kept.graph);

@@ -90,7 +90,7 @@ Status ExpertBanks::allocate() {
 }
 
 Status ExpertBanks::create_ring() {
-  if (buffer_.get() == nullptr || model_.report().experts_pinned) return {};
+  if (buffer_.get() == nullptr || model_.report().experts_pinned || device_.plans_only()) return {};
   Bytes all;
   for (const LayerWeights& layer : model_.weights().layers) {
     for (const ggml_tensor* tensor : bank_tensors(layer.experts)) {
@@ -102,6 +102,7 @@ Status ExpertBanks::create_ring() {
 }
 
 Status ExpertBanks::fill_resident() {
+  if (device_.plans_only()) return {};
   for (size_t i = 0; i < layers_.size(); ++i) {
     if (!layers_[i].resident()) continue;
     HOTSET_RETURN_IF_ERROR(copy(static_cast<int64_t>(i), 0, layers_[i].first_slot,

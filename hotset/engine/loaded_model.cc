@@ -190,6 +190,11 @@ Status LoadedModel::allocate_pinned(const LoadOptions& options) {
 }
 
 Status LoadedModel::fill(const LoadOptions& options) {
+  if (device_context_) {
+    HOTSET_TRY(device_buffer_, options.device->allocate(device_context_.get(), "dense weights"));
+    ggml_backend_buffer_set_usage(device_buffer_.get(), GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
+  }
+  if (options.device != nullptr && options.device->plans_only()) return {};
   std::set<std::string> layouts;
   HOTSET_RETURN_IF_ERROR(allocate_pinned(options));
   for (const auto& [type, context] : contexts_) {
@@ -211,10 +216,6 @@ Status LoadedModel::fill(const LoadOptions& options) {
     }
     if (!ggml_backend_buft_is_host(type)) layouts.insert(ggml_backend_buft_name(type));
     buffers_.push_back(std::move(buffer));
-  }
-  if (device_context_) {
-    HOTSET_TRY(device_buffer_, options.device->allocate(device_context_.get(), "dense weights"));
-    ggml_backend_buffer_set_usage(device_buffer_.get(), GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
   }
   std::vector<ggml_backend_buffer_t> part_buffers(file().n_parts(), nullptr);
   for (const Placed& placed : placed_) {
