@@ -9,6 +9,7 @@
 
 #include "hotset/base/log.h"
 #include "hotset/base/units.h"
+#include "hotset/cli/cache_verdict.h"
 #include "hotset/engine/tensor_types.h"
 
 namespace hotset::cli {
@@ -46,29 +47,14 @@ std::string weights_text(const engine::LoadReport& report) {
 }
 
 // What is going on with the cache and why, in one line.
-void say_verdict(const engine::Engine& engine) {
-  const int64_t n_layer = engine.spec().n_layer;
-  std::string how;
-  if (engine.device() == nullptr) {
-    how = fmt::format("no device in use. All {} layers x {} experts are computed by the CPU",
-                      n_layer, engine.spec().router.n_expert);
-  } else {
-    const device::DeviceInfo& info = engine.device()->info();
-    const int64_t n_on_device = n_layer - engine.placement().first_device_layer;
-    how = fmt::format(
-        "not built in yet. {} ({}) computes {} of {} layers{}, the CPU all routed experts; copies "
-        "{}, "
-        "{} memory",
-        info.name, info.description, n_on_device, n_layer,
-        engine.placement().head_on_device ? " and the head" : "",
-        info.overlap == device::Overlap::kYes  ? "overlap with computing"
-        : info.overlap == device::Overlap::kNo ? "do not overlap with computing"
-                                               : "were not tested for overlap",
-        info.pinned_memory ? "pinned" : "pageable");
-  }
-  log_info("expert cache off: {} ({} threads, flash attention {}); weights: {}.", how,
+void say_verdict(const engine::Engine& engine, std::optional<Bytes> asked) {
+  const CacheState state = cache_state(engine, asked);
+  log_info("{} ({} threads, flash attention {}); weights: {}.", cache_verdict(state),
            engine.n_threads(), engine.flash_attention() ? "on" : "off",
            weights_text(engine.model().report()));
+  if (const std::string warning = cache_warning(state); !warning.empty()) {
+    log_warning("{}", warning);
+  }
   for (const std::string& name : engine.model().report().unused) {
     log_warning("{}: tensor '{}' is not used by architecture {}", engine.model().file().name(),
                 name, engine.spec().architecture);
@@ -187,6 +173,7 @@ Result<engine::EngineOptions> engine_options(const ModelOptions& options) {
                                                       {"auto", LoadMode::kAuto}}));
   HOTSET_TRY(result.load.repack,
              choose<bool>("--repack", options.repack, {{"auto", true}, {"off", false}}));
+  HOTSET_RETURN_IF_ERROR(apply(options.cache, result));
   return result;
 }
 
@@ -204,7 +191,7 @@ Result<EngineSession> EngineSession::start(const ModelOptions& options,
   }
   HOTSET_TRY(engine::ModelDescription description, engine::describe_model(options.model));
   HOTSET_TRY(session.engine_, engine::Engine::create(std::move(description), engine_options));
-  say_verdict(*session.engine_);
+  say_verdict(*session.engine_, engine_options.cache_bytes);
   return session;
 }
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "hotset/base/error.h"
+#include "hotset/cli/cache_flags.h"
 #include "hotset/cli/interrupt.h"
 #include "hotset/engine/engine.h"
 
@@ -29,6 +30,7 @@ struct ModelOptions {
   std::string device = "auto";        // a device's name, emu[:...], auto (the first GPU) or none
   std::string n_gpu_layers = "auto";  // auto (all) or a number
   std::string profile_out = {};       // Chrome trace file to write; empty: none
+  CacheFlags cache = {};
 };
 
 // Errors: kInvalidArgument, naming the flag, the value and what was expected.

@@ -42,6 +42,8 @@ struct EngineOptions {
   RoutingObserver observe_routing = {};
   // The expert cache of the device: its size, none for what the memory plan leaves, 0 for no cache.
   std::optional<Bytes> cache_bytes = Bytes{};
+  // Device memory that stays free; none for what the memory plan thinks right.
+  std::optional<Bytes> headroom = {};
   CacheOptions cache = {};
 };
 
@@ -73,6 +75,9 @@ class Engine {
   const Placement& placement() const { return options_.load.placement; }
   // The expert cache; null where no layer has slots.
   const DeviceCache* cache() const { return cache_.get(); }
+  // The groups of the device's MoE layers and the slots that were planned for them; empty without a
+  // device, and with a cache of 0 bytes.
+  std::span<const CacheGroup> cache_groups() const { return cache_groups_; }
 
   // Computes the tokens in order, ubatch by ubatch, and remembers them in the KV memory. With
   // `keep_going` given, it is asked before each ubatch; false ends the call with kCancelled.
