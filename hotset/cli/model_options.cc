@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cstdio>
 #include <cstring>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "hotset/base/log.h"
@@ -177,10 +178,28 @@ Result<engine::EngineOptions> engine_options(const ModelOptions& options) {
   return result;
 }
 
+namespace {
+
+// Of the routing that is kept for the comparison with Belady: some 30,000 tokens of a model with 48
+// layers and 8 experts per token per 64 MiB.
+constexpr Bytes kKeptRouting = mib(256);
+
+engine::RoutingObserver both(engine::RoutingObserver first, engine::RoutingObserver second) {
+  if (!first) return second;
+  return [first = std::move(first), second = std::move(second)](
+             int64_t layer, std::span<const int32_t> ids, int64_t n_tokens) {
+    first(layer, ids, n_tokens);
+    second(layer, ids, n_tokens);
+  };
+}
+
+}  // namespace
+
 Result<EngineSession> EngineSession::start(const ModelOptions& options,
                                            engine::EngineOptions engine_options) {
   EngineSession session;
   session.profile_path_ = options.profile_out;
+  session.asked_cache_ = engine_options.cache_bytes;
   HOTSET_TRY(engine_options.device, choose_device(options.device));
   if (!options.profile_out.empty()) {
     session.profile_ = std::make_unique<device::Profile>();
@@ -189,18 +208,78 @@ Result<EngineSession> EngineSession::start(const ModelOptions& options,
       log_warning("--profile: nothing to record without a device (--device)");
     }
   }
+  if (options.cache.stats) session.report_requests_ = std::make_unique<ReportRequestScope>();
+  const bool may_cache = !engine_options.device.empty() && engine_options.cache_bytes != Bytes{};
+  const bool keeps = options.cache.stats && may_cache;
+  if (keeps || !options.cache.trace_out.empty()) {
+    session.recorder_ = std::make_unique<engine::RoutingRecorder>(engine::RoutingRecorder::Options{
+        .path = options.cache.trace_out, .memory = keeps ? kKeptRouting : Bytes{}});
+    engine_options.observe_routing =
+        both(std::move(engine_options.observe_routing), session.recorder_->observer());
+  }
   HOTSET_TRY(engine::ModelDescription description, engine::describe_model(options.model));
   HOTSET_TRY(session.engine_, engine::Engine::create(std::move(description), engine_options));
-  say_verdict(*session.engine_, engine_options.cache_bytes);
+  HOTSET_RETURN_IF_ERROR(session.start_recording(options));
+  say_verdict(*session.engine_, session.asked_cache_);
   return session;
 }
 
-Status EngineSession::finish() {
-  if (!profile_) return {};
-  if (profile_->n_dropped() > 0) {
-    log_warning("{}: {} later events did not fit", profile_path_, profile_->n_dropped());
+Status EngineSession::start_recording(const ModelOptions& options) {
+  if (!recorder_) return {};
+  // Statistics alone are of a cache.
+  if (options.cache.trace_out.empty() && engine_->cache() == nullptr) return {};
+  auto header = engine::trace_header(*engine_);
+  if (!header) return add_context(header.error(), "--moe-cache-trace");
+  return recorder_->begin(*std::move(header), engine::served_layers(*engine_));
+}
+
+bool EngineSession::keep_going() {
+  if (report_requests_ && ReportRequestScope::take()) {
+    if (const Status status = report_statistics(); !status) {
+      log_warning("--stats: {}", status.error().message);
+    }
   }
-  return profile_->write(profile_path_);
+  return !InterruptScope::interrupted() && (!recorder_ || recorder_->status());
+}
+
+Result<engine::DecodeResult> EngineSession::decode(std::span<const engine::BatchToken> batch) {
+  auto result = engine_->decode(batch, [this] { return keep_going(); });
+  if (recorder_) HOTSET_RETURN_IF_ERROR(recorder_->status());
+  return result;
+}
+
+Status EngineSession::report_statistics() {
+  const engine::DeviceCache* cache = engine_->cache();
+  if (cache == nullptr) {
+    log_info("--stats: the expert cache is off");
+    return {};
+  }
+  report_ = std::make_unique<CacheReport>(cache_report(*engine_));
+  if (report_->rows.empty()) {
+    log_info("--stats: the expert cache had no lookup to serve");
+    return {};
+  }
+  HOTSET_TRY(report_->replayed, replay_kept(*engine_, *recorder_));
+  log_info("{}", report_text(*report_));
+  return {};
+}
+
+Status EngineSession::finish() {
+  Status status = recorder_ ? recorder_->end() : Status();
+  if (profile_) {
+    if (profile_->n_dropped() > 0) {
+      log_warning("{}: {} later events did not fit", profile_path_, profile_->n_dropped());
+    }
+    const Status written = profile_->write(profile_path_);
+    if (status) status = written;
+  }
+  if (!report_requests_) return status;
+  const Status reported = report_statistics();
+  return status ? reported : status;
+}
+
+nlohmann::ordered_json EngineSession::cache_json() const {
+  return cli::cache_json(cache_state(*engine_, asked_cache_), report_.get());
 }
 
 }  // namespace hotset::cli
