@@ -25,6 +25,7 @@ struct ReplayCommandOptions {
   std::vector<std::string> shares = {"0"};  // "auto" or 0 to 1
   std::optional<int64_t> skip_tokens = {};  // absent: 100, or 0 with compat_zero_slots
   int32_t max_decode_tokens = 32;           // lookups of more are prefills
+  bool fills = true;                        // experts that the CPU computed may be copied
   bool compat_zero_slots = false;
   std::string profile_trace = {};  // for the policy `static`
   plan::LaneRates rates = plan::kTypicalRates;

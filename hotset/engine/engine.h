@@ -53,6 +53,9 @@ class Engine {
   const EnginePlan& plan() const { return plan_; }
   // The expert cache; null where no layer has slots.
   const DeviceCache* cache() const { return cache_.get(); }
+  // The groups of the device's MoE layers and the slots that were planned for them; empty without a
+  // device, and with a cache of 0 bytes.
+  std::span<const CacheGroup> cache_groups() const { return plan_.groups; }
 
   // Computes the tokens in order, ubatch by ubatch, and remembers them in the KV memory. With
   // `keep_going` given, it is asked before each ubatch; false ends the call with kCancelled.

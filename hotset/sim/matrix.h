@@ -33,6 +33,7 @@ struct MatrixOptions {
   std::vector<CpuShare> shares;
   int64_t skip_tokens = 100;
   int32_t max_decode_tokens = 32;
+  bool fills = true;
   bool compat_zero_slots = false;
   // For the policy `static`: the trace whose uses it is made from; empty: each trace is judged by
   // its own uses, in hindsight.

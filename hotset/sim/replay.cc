@@ -181,7 +181,9 @@ Result<Decision> Replayer::decide(const TraceLookup& traced, const Lookup& looku
     return Decision{.cpu_experts = cpu_experts_};
   }
   // An offline bound declines what is not worth a slot; a fill would bring it back.
-  if (cpu_experts_.empty() || traits_.needs_future) return Decision{.cpu_experts = cpu_experts_};
+  if (cpu_experts_.empty() || traits_.needs_future || !options_->fills) {
+    return Decision{.cpu_experts = cpu_experts_};
+  }
   HOTSET_TRY(const int32_t max_fills,
              lanes_->max_fills(lookup, lookup.misses.size() - cpu_experts_.size()));
   return Decision{.cpu_experts = cpu_experts_, .max_fills = max_fills};

@@ -34,6 +34,7 @@ struct ReplayOptions {
   int64_t skip_tokens = 100;  // of each layer, replayed but not counted; 0 or more
   // Lookups of more tokens are prefills: they evict nothing, and stream what is not resident.
   int32_t max_decode_tokens = 32;
+  bool fills = true;  // experts that the CPU computed may be copied in the background
   // Honour the limits of the reference implementation (reference_rules.h) instead: no prefills, no
   // fills. Not with share auto.
   bool compat_zero_slots = false;
