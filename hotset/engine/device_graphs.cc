@@ -104,7 +104,8 @@ Status DeviceGraphs::allocate_cross() {
   cross_.positions = ggml_new_tensor_1d(c, GGML_TYPE_I32, n_ubatch);
   cross_.key_rows = ggml_new_tensor_1d(c, GGML_TYPE_I64, n_ubatch);
   cross_.value_rows = ggml_new_tensor_1d(c, GGML_TYPE_I64, n_value_rows(spec, kv_, n_ubatch));
-  cross_.mask = ggml_new_tensor_1d(c, GGML_TYPE_F16, n_ubatch * kv_.cells().n_cells());
+  cross_.mask =
+      ggml_new_tensor_1d(c, GGML_TYPE_F16, n_masks(spec) * n_ubatch * kv_.cells().n_cells());
   cross_.output_rows = ggml_new_tensor_1d(c, GGML_TYPE_I32, n_ubatch);
   cross_.hidden = floats(spec.n_embd, n_ubatch);
   for (CrossTensors::Routed& routed : cross_.routed) {
@@ -199,8 +200,8 @@ int32_t DeviceGraphs::n_rows(const Segment& segment, const GraphShape& shape) co
 Bytes DeviceGraphs::expert_bytes(int64_t layer) const {
   const FeedForwardWeights& w = model_.weights().layers[static_cast<size_t>(layer)].experts;
   Bytes total;
-  for (const ggml_tensor* tensor : {w.gate, w.up, w.down}) {
-    total += {static_cast<int64_t>(tensor->nb[2])};
+  for (const ggml_tensor* tensor : w.matrices()) {
+    if (tensor != nullptr) total += {static_cast<int64_t>(tensor->nb[2])};
   }
   return total;
 }
@@ -211,7 +212,7 @@ GraphInputs DeviceGraphs::device_inputs(ggml_context* context, const GraphShape&
   inputs.key_rows = part_of(context, cross_.key_rows, shape.n_tokens);
   inputs.value_rows =
       part_of(context, cross_.value_rows, n_value_rows(model_.spec(), kv_, shape.n_tokens));
-  inputs.mask = part_of(context, cross_.mask, shape.n_kv, shape.n_tokens);
+  inputs.mask = part_of(context, cross_.mask, shape.n_kv, n_masks(model_.spec()) * shape.n_tokens);
   if (shape.selects_outputs()) {
     inputs.output_rows = part_of(context, cross_.output_rows, shape.n_outputs);
   }
@@ -238,7 +239,7 @@ KeptGraph DeviceGraphs::build_segment(size_t index, const GraphShape& shape) con
     if (rows == 0) return kept;  // nobody wants logits of this ubatch
     Routing routing{.residual = part_of(c, routed.residual, spec.n_embd, rows),
                     .weights = part_of(c, routed.weights, 1, k, rows)};
-    if (architecture.has_shared_expert()) {
+    if (spec.n_ff_shared > 0) {
       routing.shared = part_of(c, routed.shared, spec.n_embd, rows);
     }
     hidden = g.combine(routing, part_of(c, cross_.results, spec.n_embd, k, rows));
