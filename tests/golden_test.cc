@@ -187,7 +187,6 @@ const std::map<std::string, Mutation>& spec_mutations() {
          s.rope.factor = 1e9F;
        }},
       {"RoPE in the other pairing", [](ModelSpec& s) { s.rope.interleaved = !s.rope.interleaved; }},
-      {"partial RoPE", [](ModelSpec& s) { s.rope.n_dims /= 2; }},
       {"other YaRN",
        [](ModelSpec& s) {
          s.rope.scaling = model::RopeScaling::kYarn;
@@ -231,10 +230,14 @@ const std::map<std::string, SpecialMutation>& special_mutations() {
     return s.rope.scaling == model::RopeScaling::kYarn;
   };
   const auto has_groups = [](const ModelSpec& s) { return s.router.limits_groups(); };
-  const auto is_partial = [](const ModelSpec& s) {
-    return s.attention.latent.n_latent == 0 && s.rope.n_dims < s.attention.head_dim_k;
+  // Of latent attention the rotated dimensions are a part of their own.
+  const auto is_latent = [](const ModelSpec& s) { return s.attention.latent.n_latent > 0; };
+  const auto is_whole = [=](const ModelSpec& s) { return !is_latent(s); };
+  const auto is_partial = [=](const ModelSpec& s) {
+    return !is_latent(s) && s.rope.n_dims < s.attention.head_dim_k;
   };
   static const std::map<std::string, SpecialMutation> mutations = {
+      {"partial RoPE", {is_whole, [](ModelSpec& s) { s.rope.n_dims /= 2; }}},
       {"RoPE over whole heads",
        {is_partial, [](ModelSpec& s) { s.rope.n_dims = s.attention.head_dim_k; }}},
       {"no window", {has_window, [](ModelSpec& s) { s.attention.window = 0; }}},

@@ -23,8 +23,9 @@ ggml_tensor* nominal_op(ggml_context* context, ggml_tensor* weight, WeightUse us
     case WeightUse::kEmbedding:
       return ggml_get_rows(context, weight, ggml_new_tensor_1d(context, GGML_TYPE_I32, kRows));
     case WeightUse::kMatrix:
-      return ggml_mul_mat(context, weight,
-                          ggml_new_tensor_2d(context, GGML_TYPE_F32, weight->ne[0], kRows));
+      return ggml_mul_mat(
+          context, weight,
+          ggml_new_tensor_3d(context, GGML_TYPE_F32, weight->ne[0], kRows, weight->ne[2]));
     case WeightUse::kExperts: {
       ggml_tensor* x = ggml_new_tensor_3d(context, GGML_TYPE_F32, weight->ne[0], kUsed, kRows);
       ggml_tensor* ids = ggml_new_tensor_2d(context, GGML_TYPE_I32, kUsed, kRows);

@@ -81,6 +81,40 @@ void declare_attention(const model::ModelSpec& spec, int64_t layer, LayerWeights
            {spec.n_embd, a.n_head * a.head_dim_v});
 }
 
+void declare_latent_attention(const model::ModelSpec& spec, int64_t layer, LayerWeights& weights,
+                              WeightList& list) {
+  const int64_t n_head = spec.attention.n_head;
+  const model::LatentSpec& latent = spec.attention.latent;
+  const int64_t n_rotated = spec.rope.n_dims;
+  const int64_t n_plain = latent.head_dim_k - n_rotated;
+  const auto matrix = [&](ggml_tensor** slot, std::string_view name,
+                          std::initializer_list<int64_t> shape) {
+    list.add(slot, layer_tensor(layer, name), WeightUse::kMatrix, shape);
+  };
+  const auto vector = [&](ggml_tensor** slot, std::string_view name, int64_t n) {
+    list.add(slot, layer_tensor(layer, name), WeightUse::kVector, {n});
+  };
+  vector(&weights.attn_norm, "attn_norm.weight", spec.n_embd);
+  if (latent.n_query_latent > 0) {
+    matrix(&weights.attn_q_a, "attn_q_a.weight", {latent.n_query_latent, spec.n_embd});
+    vector(&weights.attn_q_a_norm, "attn_q_a_norm.weight", latent.n_query_latent);
+    matrix(&weights.attn_q_b, "attn_q_b.weight",
+           {n_head * latent.head_dim_k, latent.n_query_latent});
+  } else {
+    matrix(&weights.attn_q, "attn_q.weight", {n_head * latent.head_dim_k, spec.n_embd});
+  }
+  matrix(&weights.attn_kv_a, "attn_kv_a_mqa.weight", {latent.n_latent + n_rotated, spec.n_embd});
+  vector(&weights.attn_kv_a_norm, "attn_kv_a_norm.weight", latent.n_latent);
+  if (spec.attention.values_in_keys) {
+    matrix(&weights.attn_k_b, "attn_k_b.weight", {n_head, latent.n_latent, n_plain});
+    matrix(&weights.attn_v_b, "attn_v_b.weight", {n_head, latent.head_dim_v, latent.n_latent});
+  } else {
+    matrix(&weights.attn_kv_b, "attn_kv_b.weight",
+           {n_head * (n_plain + latent.head_dim_v), latent.n_latent});
+  }
+  matrix(&weights.attn_output, "attn_output.weight", {spec.n_embd, n_head * latent.head_dim_v});
+}
+
 void declare_attention_biases(const model::ModelSpec& spec, int64_t layer, Presence presence,
                               LayerWeights& weights, WeightList& list) {
   const model::AttentionSpec& a = spec.attention;

@@ -130,6 +130,9 @@ void declare_decoder(const model::ModelSpec& spec, ModelWeights& weights, Weight
 // Declares norm, projections and output of attention in layer `layer`.
 void declare_attention(const model::ModelSpec& spec, int64_t layer, LayerWeights& weights,
                        WeightList& list);
+// Declares the same of latent attention, in the form that the file has.
+void declare_latent_attention(const model::ModelSpec& spec, int64_t layer, LayerWeights& weights,
+                              WeightList& list);
 // Declares biases of the projections.
 void declare_attention_biases(const model::ModelSpec& spec, int64_t layer, Presence presence,
                               LayerWeights& weights, WeightList& list);

@@ -94,6 +94,45 @@ Result<ModelSpec> read_common_spec(const GgufFile& file, std::string_view archit
   return spec;
 }
 
+Status read_latent_keys(const GgufFile& file, ModelSpec& spec) {
+  SpecReader reader(file, spec.architecture);
+  AttentionSpec& attention = spec.attention;
+  LatentSpec& latent = attention.latent;
+  latent.n_latent = reader.require("attention.kv_lora_rank", 1, kMaxWidth);
+  latent.n_query_latent = reader.find("attention.q_lora_rank", kMaxWidth, 0);
+  latent.head_dim_k = reader.find("attention.key_length_mla", kMaxWidth, 0);
+  latent.head_dim_v = reader.find("attention.value_length_mla", kMaxWidth, 0);
+  HOTSET_RETURN_IF_ERROR(reader.status());
+  const auto expect = [&](std::string_view key, int64_t found, int64_t expected) -> Status {
+    if (found == expected) return {};
+    return make_error(ErrorCode::kCorrupt, "{}: key '{}': found {}, expected {}", file.name(),
+                      reader.key_name(key), found, expected);
+  };
+  attention.values_in_keys = latent.head_dim_k > 0 || latent.head_dim_v > 0;
+  if (attention.values_in_keys) {
+    HOTSET_RETURN_IF_ERROR(expect("attention.head_count_kv", attention.n_head_kv, 1));
+    HOTSET_RETURN_IF_ERROR(
+        expect("attention.key_length", attention.head_dim_k, latent.n_latent + spec.rope.n_dims));
+    HOTSET_RETURN_IF_ERROR(expect("attention.value_length", attention.head_dim_v, latent.n_latent));
+  } else {
+    HOTSET_RETURN_IF_ERROR(
+        expect("attention.head_count_kv", attention.n_head_kv, attention.n_head));
+    latent.head_dim_k = attention.head_dim_k;
+    latent.head_dim_v = attention.head_dim_v;
+  }
+  if (latent.head_dim_k <= spec.rope.n_dims || latent.head_dim_v == 0 || spec.rope.n_dims == 0 ||
+      attention.n_head * std::max(latent.head_dim_k, latent.head_dim_v) > kMaxWidth) {
+    return make_error(ErrorCode::kCorrupt,
+                      "{}: attention.key_length_mla and value_length_mla: found {} heads of {} and "
+                      "{}, expected more than the {} rotated dimensions, more than 0, and at most "
+                      "{} together",
+                      file.name(), attention.n_head, latent.head_dim_k, latent.head_dim_v,
+                      spec.rope.n_dims, kMaxWidth);
+  }
+  attention.scale = 1.0F / std::sqrt(static_cast<float>(latent.head_dim_k));
+  return {};
+}
+
 Status read_shared_width(const GgufFile& file, ModelSpec& spec) {
   SpecReader reader(file, spec.architecture);
   spec.n_ff_shared = reader.find("expert_shared_feed_forward_length", kMaxWidth, 0);

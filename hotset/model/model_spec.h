@@ -123,6 +123,11 @@ Result<ModelSpec> read_common_spec(const GgufFile& file, std::string_view archit
 // Requires: require_experts() succeeds. Errors: kCorrupt, kUnsupported.
 Status read_router_keys(const GgufFile& file, ModelSpec& spec);
 
+// The keys of latent attention, into a spec from read_common_spec(). Files with the keys "*_mla"
+// keep the latent vectors in the KV memory, as one head of keys whose values are in the keys.
+// Errors: kCorrupt.
+Status read_latent_keys(const GgufFile& file, ModelSpec& spec);
+
 // Fills n_ff_shared from the key that most architectures with a shared expert have; 0 without one.
 // Errors: kCorrupt.
 Status read_shared_width(const GgufFile& file, ModelSpec& spec);
