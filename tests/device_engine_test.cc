@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -68,6 +69,11 @@ std::vector<float> prompt_and_decode(engine::Engine& engine, size_t n_prompt) {
   return logits;
 }
 
+std::vector<std::string> all_architectures() {
+  const auto names = engine::architecture_names();
+  return {names.begin(), names.end()};
+}
+
 class SameBits : public testing::TestWithParam<std::tuple<std::string, FlashAttention, size_t>> {};
 
 TEST_P(SameBits, OnTheCpuAndOnTheDeviceForEveryPlacement) {
@@ -84,15 +90,15 @@ TEST_P(SameBits, OnTheCpuAndOnTheDeviceForEveryPlacement) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Matrix, SameBits,
-                         testing::Combine(testing::Values("qwen3moe", "qwen2moe", "olmoe", "llama"),
+                         testing::Combine(testing::ValuesIn(all_architectures()),
                                           testing::Values(FlashAttention::kOff,
                                                           FlashAttention::kOn),
                                           testing::Values(1, 33, 200)),
                          [](const auto& p) {
-                           return std::get<0>(p.param) +
-                                  (std::get<1>(p.param) == FlashAttention::kOn ? "_fa_"
-                                                                               : "_plain_") +
-                                  std::to_string(std::get<2>(p.param));
+                           std::string name = std::get<0>(p.param);
+                           std::ranges::replace(name, '-', '_');
+                           name += std::get<1>(p.param) == FlashAttention::kOn ? "_fa_" : "_plain_";
+                           return name + std::to_string(std::get<2>(p.param));
                          });
 
 TEST(DeviceEngine, PromptsInSeveralUbatchesAreTheSameBits) {

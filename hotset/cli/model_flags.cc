@@ -246,6 +246,8 @@ void add_model(CLI::App& app, int& exit_status) {
   number("--ff-width", o->model.n_ff, "Width of dense layers, where there are some");
   number("--vocab", o->model.n_vocab, "Vocabulary; ignored with --tokenizer-from");
   number("--ctx-train", o->model.n_ctx_train, "Context the model claims to be trained for");
+  command->add_flag("--merged-gate-up", o->model.merged_gate_up,
+                    "Gate and up of the experts in one tensor");
   command->add_option("--expert-type", o->expert_type, "Type of the experts' weights")
       ->capture_default_str();
   command->add_option("--dense-type", o->dense_type, "Type of the other matrices")

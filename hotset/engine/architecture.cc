@@ -1,5 +1,6 @@
 #include "hotset/engine/architecture.h"
 
+#include <algorithm>
 #include <array>
 
 #include "hotset/engine/arch/architectures.h"
@@ -14,6 +15,8 @@ const std::array kArchitectures = {&qwen3moe_architecture,   &qwen2moe_architect
                                    &granitemoe_architecture, &deepseek2_architecture};
 
 }  // namespace
+
+void Architecture::add_typical_keys(const RandomModelOptions&, KeyWriter&) const {}
 
 void Architecture::declare_weights(const model::ModelSpec& spec, ModelWeights& weights,
                                    WeightList& list) const {
@@ -75,6 +78,22 @@ ggml_tensor* Architecture::dense_feed_forward(GraphBuilder& g, int64_t layer,
   const LayerWeights& w = g.layer(layer);
   ggml_tensor* x = g.rms_norm(hidden, w.ffn_norm);
   return g.add_residual(g.feed_forward(x, w.dense), hidden);
+}
+
+void add_typical_router_keys(const RandomModelOptions& options, int64_t max_groups,
+                             KeyWriter& keys) {
+  keys.set("leading_dense_block_count", int64_t{options.n_layer > 1 ? 1 : 0});
+  keys.set("expert_shared_count", int64_t{1});
+  keys.set("expert_gating_func", int64_t{2});
+  keys.set("expert_weights_norm", true);
+  keys.set("expert_weights_scale", 2.5F);
+  const auto fits = [&](int64_t n_group) {
+    return options.n_expert % n_group == 0 && options.n_expert / n_group >= 2 &&
+           options.n_expert / n_group * (n_group / 2) >= options.n_expert_used;
+  };
+  while (max_groups > 1 && !fits(max_groups)) max_groups /= 2;
+  keys.set("expert_group_count", max_groups);
+  keys.set("expert_group_used_count", std::max<int64_t>(1, max_groups / 2));
 }
 
 const Architecture* find_architecture(std::string_view name) {

@@ -10,6 +10,8 @@
 
 #include "hotset/base/error.h"
 #include "hotset/engine/graph_builder.h"
+#include "hotset/engine/key_writer.h"
+#include "hotset/engine/random_model.h"
 #include "hotset/engine/weights.h"
 #include "hotset/model/gguf_file.h"
 #include "hotset/model/model_spec.h"
@@ -25,6 +27,10 @@ class Architecture {
 
   // Errors: kCorrupt, kUnsupported; the message names file, key, found and expected.
   virtual Result<model::ModelSpec> read_spec(const model::GgufFile& file) const = 0;
+
+  // Keys that a converted file has beside those of random_model.cc's common ones, for a model of
+  // these options. By default none.
+  virtual void add_typical_keys(const RandomModelOptions& options, KeyWriter& keys) const;
 
   // The weights of a model of this shape. `weights` must stay where it is: the list points into it.
   // By default the decoder's, and for each layer attention, norm and feed-forward part (dense, or
@@ -64,6 +70,11 @@ class Architecture {
   virtual ggml_tensor* dense_feed_forward(GraphBuilder& g, int64_t layer,
                                           ggml_tensor* hidden) const;
 };
+
+// The keys that model::read_router_keys() reads, for a random model: one dense layer unless there
+// is only one, one shared expert, a sigmoid gate, half of at most `max_groups` groups.
+void add_typical_router_keys(const RandomModelOptions& options, int64_t max_groups,
+                             KeyWriter& keys);
 
 // Null if there is none of that name.
 const Architecture* find_architecture(std::string_view name);

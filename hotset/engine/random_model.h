@@ -26,6 +26,7 @@ struct RandomModelOptions {
   int64_t n_ff = 256;      // of dense layers, where the architecture has them
   int64_t n_vocab = 4096;  // ignored with a tokenizer
   int64_t n_ctx_train = 4096;
+  bool merged_gate_up = false;  // gate and up of the experts in one tensor
   ggml_type expert_type = GGML_TYPE_Q4_0;
   ggml_type dense_type = GGML_TYPE_Q8_0;  // embeddings, attention, output
   uint64_t seed = 1;
@@ -33,6 +34,8 @@ struct RandomModelOptions {
   std::filesystem::path tokenizer_from = {};
 };
 
+// Keys and tensors are those that a converted file of the architecture has; what the options do not
+// say (windows, groups, scales) is as in a well-known model of it.
 // The same options give the same bytes on every machine. Weights are normal with deviation
 // 1/sqrt(inputs), norms are 1.
 // Errors: kInvalidArgument (naming the option), kUnsupported (architecture, type), kIo, and what

@@ -46,6 +46,26 @@ class DeepSeek2 final : public Architecture {
     return spec;
   }
 
+  // In the proportions of DeepSeek-V3, by the width of a head without its rotated part.
+  void add_typical_keys(const RandomModelOptions& options, KeyWriter& keys) const override {
+    const int64_t n_rotated = options.head_dim / 4 * 2;
+    const int64_t n_latent = 4 * options.head_dim;
+    keys.set("attention.q_lora_rank", 12 * options.head_dim);
+    keys.set("attention.kv_lora_rank", n_latent);
+    keys.set("attention.head_count_kv", int64_t{1});
+    keys.set("attention.key_length", n_latent + n_rotated);
+    keys.set("attention.value_length", n_latent);
+    keys.set("attention.key_length_mla", options.head_dim + n_rotated);
+    keys.set("attention.value_length_mla", options.head_dim);
+    keys.set("rope.dimension_count", n_rotated);
+    keys.set("rope.freq_base", 10000.0F);
+    keys.set("rope.scaling.type", "yarn");
+    keys.set("rope.scaling.factor", 40.0F);
+    keys.set("rope.scaling.original_context_length", int64_t{4096});
+    keys.set("rope.scaling.yarn_log_multiplier", 0.1F);
+    add_typical_router_keys(options, 8, keys);
+  }
+
   void declare_attention_weights(const model::ModelSpec& spec, int64_t layer, LayerWeights& w,
                                  WeightList& list) const override {
     declare_latent_attention(spec, layer, w, list);

@@ -17,6 +17,12 @@ class Glm4Moe final : public Architecture {
     return spec;
   }
 
+  // As GLM-4.5 has them.
+  void add_typical_keys(const RandomModelOptions& options, KeyWriter& keys) const override {
+    keys.set("rope.dimension_count", options.head_dim / 4 * 2);
+    add_typical_router_keys(options, 1, keys);
+  }
+
   void declare_special(const model::ModelSpec& spec, int64_t layer, LayerWeights& w,
                        WeightList& list) const override {
     declare_attention_biases(spec, layer, Presence::kUsual, w, list);

@@ -1,6 +1,8 @@
 // gpt-oss (OpenAI, "gpt-oss-120b & gpt-oss-20b Model Card", 2025): biases everywhere, a learned
 // sink beside each head's scores, every other layer sees a window only, YaRN, a clamped SwiGLU,
 // softmax over the chosen experts.
+#include <algorithm>
+
 #include "hotset/engine/arch/architectures.h"
 #include "hotset/model/spec_reader.h"
 
@@ -21,6 +23,15 @@ class GptOss final : public Architecture {
     spec.activation = model::Activation::kClampedSwiGlu;
     spec.router.normalise_weights = true;
     return spec;
+  }
+
+  // As gpt-oss-20b has them.
+  void add_typical_keys(const RandomModelOptions& options, KeyWriter& keys) const override {
+    keys.set("attention.sliding_window", std::min<int64_t>(128, options.n_ctx_train));
+    keys.set("rope.freq_base", 150000.0F);
+    keys.set("rope.scaling.type", "yarn");
+    keys.set("rope.scaling.factor", 32.0F);
+    keys.set("rope.scaling.original_context_length", int64_t{4096});
   }
 
   void declare_special(const model::ModelSpec& spec, int64_t layer, LayerWeights& w,

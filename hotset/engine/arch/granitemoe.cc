@@ -34,6 +34,14 @@ class GraniteMoe final : public Architecture {
     return spec;
   }
 
+  // As Granite-3.0-1B-A400M has them.
+  void add_typical_keys(const RandomModelOptions&, KeyWriter& keys) const override {
+    keys.set("embedding_scale", 12.0F);
+    keys.set("residual_scale", 0.22F);
+    keys.set("attention.scale", 1.0F / 64.0F);
+    keys.set("logit_scale", 6.0F);
+  }
+
   void declare_special(const model::ModelSpec& spec, int64_t layer, LayerWeights& w,
                        WeightList& list) const override {
     list.add(&w.attn_output_bias, layer_tensor(layer, "attn_output.bias"), WeightUse::kVector,
