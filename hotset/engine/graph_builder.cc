@@ -305,40 +305,40 @@ Routing GraphBuilder::route(ggml_tensor* residual, ggml_tensor* x, const LayerWe
                                      n_rows)};
 }
 
-ggml_tensor* GraphBuilder::experts(ggml_tensor* x, ggml_tensor* ids, ggml_tensor* slots,
-                                   const FeedForwardWeights& w) {
-  // A factor for each pair: [T, k, 1].
-  const auto factors = [&](ggml_tensor* scale) {
+ggml_tensor* GraphBuilder::finish_pairs(ggml_tensor* y, ggml_tensor* scale, ggml_tensor* bias,
+                                        ggml_tensor* ids) {
+  if (scale != nullptr) {
     ggml_tensor* flat = ggml_is_contiguous(ids) ? ids : ggml_cont(context_, ids);
     flat = ggml_reshape_1d(context_, flat, ggml_nelements(ids));
     ggml_tensor* rows = ggml_reshape_2d(context_, scale, 1, scale->ne[0]);
-    return ggml_reshape_3d(context_, ggml_get_rows(context_, rows, flat), 1, ids->ne[0],
-                           ids->ne[1]);
-  };
-  const auto multiply = [&](ggml_tensor* matrix, ggml_tensor* scale, ggml_tensor* bias,
-                            ggml_tensor* input) {
-    ggml_tensor* y = ggml_mul_mat_id(context_, matrix, input, slots);
-    if (scale != nullptr) y = ggml_mul(context_, y, factors(scale));
-    if (bias != nullptr) y = ggml_add_id(context_, y, bias, ids);
-    return y;
-  };
+    ggml_tensor* factors = ggml_get_rows(context_, rows, flat);
+    y = ggml_mul(context_, y, ggml_reshape_3d(context_, factors, 1, ids->ne[0], ids->ne[1]));
+  }
+  return bias == nullptr ? y : ggml_add_id(context_, y, bias, ids);
+}
+
+ggml_tensor* GraphBuilder::experts(ggml_tensor* x, ggml_tensor* ids, ggml_tensor* slots,
+                                   const FeedForwardWeights& w) {
   x = ggml_reshape_3d(context_, x, x->ne[0], 1, x->ne[1]);  // [T, 1, n_embd]
   ggml_tensor* gate = nullptr;
   ggml_tensor* up = nullptr;
   if (w.gate_up != nullptr) {
-    ggml_tensor* both = multiply(w.gate_up, nullptr, nullptr, x);
+    ggml_tensor* both = ggml_mul_mat_id(context_, w.gate_up, x, slots);
     const int64_t n_ff = both->ne[0] / 2;
-    const auto half = [&](size_t offset) {
+    const auto half = [&](int64_t begin) {
       return ggml_view_3d(context_, both, n_ff, both->ne[1], both->ne[2], both->nb[1], both->nb[2],
-                          offset);
+                          static_cast<size_t>(begin) * both->nb[0]);
     };
     gate = half(0);
-    up = half(static_cast<size_t>(n_ff) * both->nb[0]);
+    up = half(n_ff);
   } else {
-    up = multiply(w.up, w.up_scale, w.up_bias, x);
-    gate = multiply(w.gate, w.gate_scale, w.gate_bias, x);
+    up = ggml_mul_mat_id(context_, w.up, x, slots);
+    gate = ggml_mul_mat_id(context_, w.gate, x, slots);
   }
-  return multiply(w.down, w.down_scale, w.down_bias, activate(gate, up));
+  up = finish_pairs(up, w.up_scale, w.up_bias, ids);
+  gate = finish_pairs(gate, w.gate_scale, w.gate_bias, ids);
+  ggml_tensor* down = ggml_mul_mat_id(context_, w.down, activate(gate, up), slots);
+  return finish_pairs(down, w.down_scale, w.down_bias, ids);
 }
 
 ggml_tensor* GraphBuilder::combine(const Routing& routing, ggml_tensor* results) {

@@ -140,6 +140,9 @@ class GraphBuilder {
   ggml_tensor* plain_attention(int64_t layer, ggml_tensor* query, ggml_tensor* mask,
                                ggml_tensor* sinks);
   ggml_tensor* activate(ggml_tensor* gate, ggml_tensor* up);
+  // y [T, k, n] of the experts `ids`, times their scales, plus their biases; both may be null.
+  ggml_tensor* finish_pairs(ggml_tensor* y, ggml_tensor* scale, ggml_tensor* bias,
+                            ggml_tensor* ids);
   // Scores [T, n_expert] with -infinity for the experts outside the best groups.
   ggml_tensor* limit_to_groups(ggml_tensor* scores);
 

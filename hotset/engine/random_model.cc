@@ -47,9 +47,11 @@ Status check_options(const RandomModelOptions& o) {
   HOTSET_RETURN_IF_ERROR(positive("experts-used", o.n_expert_used));
   HOTSET_RETURN_IF_ERROR(positive("expert-width", o.n_ff_expert));
   HOTSET_RETURN_IF_ERROR(positive("ff-width", o.n_ff));
+  HOTSET_RETURN_IF_ERROR(positive("moe-step", o.moe_layer_step));
   HOTSET_RETURN_IF_ERROR(positive("vocab", o.n_vocab));
   HOTSET_RETURN_IF_ERROR(positive("context", o.n_ctx_train));
-  for (const ggml_type type : {o.expert_type, o.dense_type}) {
+  for (const ggml_type type :
+       {o.expert_type, o.odd_expert_type.value_or(o.expert_type), o.dense_type}) {
     if (!is_weight_type(type)) {
       return make_error(ErrorCode::kInvalidArgument, "type: found {}, expected a type for weights",
                         ggml_type_name(type));
@@ -111,6 +113,7 @@ Result<gguf_context_ptr> make_metadata(const RandomModelOptions& o) {
   keys.set("attention.key_length", o.head_dim);
   keys.set("attention.value_length", o.head_dim);
   keys.set("vocab_size", n_vocab);
+  if (o.moe_layer_step > 1) keys.set("interleave_moe_layer_step", o.moe_layer_step);
   keys.set("attention.layer_norm_rms_epsilon", 1e-6F);
   keys.set("rope.freq_base", 1e6F);
   if (const Architecture* architecture = find_architecture(o.architecture)) {
@@ -121,7 +124,9 @@ Result<gguf_context_ptr> make_metadata(const RandomModelOptions& o) {
 
 // Vectors and the router stay F32, as converted files have them.
 ggml_type type_of(const WeightDeclaration& w, const RandomModelOptions& o) {
-  if (w.use == WeightUse::kExperts) return o.expert_type;
+  if (w.use == WeightUse::kExperts) {
+    return w.layer % 2 == 1 ? o.odd_expert_type.value_or(o.expert_type) : o.expert_type;
+  }
   const bool is_vector = w.use == WeightUse::kVector || w.use == WeightUse::kExpertVectors;
   if (is_vector || w.name.ends_with("ffn_gate_inp.weight")) return GGML_TYPE_F32;
   return o.dense_type;

@@ -62,6 +62,7 @@ Result<ModelSpec> read_common_spec(const GgufFile& file, std::string_view archit
   spec.n_layer = n_blocks - n_next;
   spec.n_ctx_train = reader.require("context_length", 1, kMaxContext);
   spec.n_embd = reader.require("embedding_length", 1, kMaxWidth);
+  spec.moe_layer_step = reader.find("interleave_moe_layer_step", kMaxLayers, 1);
   spec.n_ff = reader.find("feed_forward_length", kMaxWidth, 0);
   spec.n_ff_expert = reader.find("expert_feed_forward_length", kMaxWidth, 0);
   spec.norm_eps = reader.require_float("attention.layer_norm_rms_epsilon");
@@ -150,8 +151,10 @@ Status read_router_keys(const GgufFile& file, ModelSpec& spec) {
   router.n_group_used = reader.find("expert_group_used_count", kMaxExperts, router.n_group);
   router.normalise_weights = reader.find("expert_weights_norm", false);
   router.weights_scale = reader.find("expert_weights_scale", 1.0F);
-  const bool has_bias =
-      file.find_tensor(fmt::format("blk.{}.exp_probs_b.bias", spec.n_layer_dense)) != nullptr;
+  bool has_bias = false;
+  for (int64_t layer = 0; layer < spec.n_layer && !has_bias; ++layer) {
+    has_bias = file.find_tensor(fmt::format("blk.{}.exp_probs_b.bias", layer)) != nullptr;
+  }
   // As converters number the functions.
   constexpr int64_t kSoftmax = 1;
   constexpr int64_t kSigmoid = 2;
@@ -160,11 +163,6 @@ Status read_router_keys(const GgufFile& file, ModelSpec& spec) {
     reader.fail(make_error(ErrorCode::kUnsupported,
                            "{}: key '{}': found {}, expected 1 (softmax) or 2 (sigmoid)",
                            file.name(), reader.key_name("expert_gating_func"), gating));
-  }
-  if (spec.n_layer_dense > 0 && spec.n_ff == 0) {
-    reader.fail(make_error(
-        ErrorCode::kCorrupt, "{}: key '{}': found nothing, expected the width of {} dense layers",
-        file.name(), reader.key_name("feed_forward_length"), spec.n_layer_dense));
   }
   router.gating = gating == kSigmoid ? Gating::kSigmoid : Gating::kSoftmax;
   router.selection_bias = router.gating == Gating::kSigmoid || has_bias;
@@ -241,6 +239,9 @@ Status check_spec(const ModelSpec& spec, std::string_view file_name) {
                   (router.n_expert_used >= 1 && router.n_expert_used <= router.n_expert),
               "expert_used_count", router.n_expert_used, fmt::format("1 to {}", router.n_expert)));
   HOTSET_RETURN_IF_ERROR(check_groups(router, require));
+  const bool has_dense_layers = spec.n_layer_dense > 0 || spec.moe_layer_step > 1;
+  HOTSET_RETURN_IF_ERROR(require(!has_dense_layers || spec.n_ff > 0, "feed_forward_length",
+                                 spec.n_ff, "the width of the layers without experts"));
   return require(spec.n_layer_dense <= spec.n_layer, "leading_dense_block_count",
                  spec.n_layer_dense, fmt::format("at most {}", spec.n_layer));
 }

@@ -84,9 +84,10 @@ enum class Activation {
 
 struct ModelSpec {
   std::string architecture;
-  std::string name;           // as the file calls the model; may be empty
-  int64_t n_layer = 0;        // without those that predict further tokens ("NextN")
-  int64_t n_layer_dense = 0;  // leading layers without experts
+  std::string name;            // as the file calls the model; may be empty
+  int64_t n_layer = 0;         // without those that predict further tokens ("NextN")
+  int64_t n_layer_dense = 0;   // leading layers without experts
+  int64_t moe_layer_step = 1;  // behind them every so many-th layer has experts
   int64_t n_ctx_train = 0;
   int64_t n_embd = 0;
   int64_t n_vocab = 0;
@@ -104,7 +105,9 @@ struct ModelSpec {
   RopeSpec rope;
   RouterSpec router;
 
-  bool is_moe_layer(int64_t layer) const { return router.n_expert > 0 && layer >= n_layer_dense; }
+  bool is_moe_layer(int64_t layer) const {
+    return router.n_expert > 0 && layer >= n_layer_dense && (layer + 1) % moe_layer_step == 0;
+  }
 };
 
 // The architecture's name. Errors: kCorrupt (missing).
