@@ -26,6 +26,9 @@ inline constexpr double kMutationNmse = 5e-5;
 // kernels choose other paths by the number of rows, and accumulate in another order.
 inline constexpr double kOtherPathNmse = 1e-4;
 
+// The same F32 model from a file of another form: sums in another order.
+inline constexpr double kOtherFormNmse = 1e-8;
+
 // Keys and values rounded to 8 bits: a relative step of 1/256 per value.
 inline constexpr double kQuantizedCacheNmse = 1e-2;
 
