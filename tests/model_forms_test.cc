@@ -26,7 +26,9 @@ using engine::RandomModelOptions;
 using model::GgufBytes;
 using model::GgufFile;
 using model::TensorEntry;
+using testing::AnyOf;
 using testing::ElementsAre;
+using testing::HasSubstr;
 
 constexpr int64_t kVocabulary = 64;
 constexpr int64_t kLayers = 2;
@@ -383,6 +385,94 @@ TEST_F(ModelForms, AWindowHidesWhatIsFarAway) {
   // The window of the last of 20 tokens begins at token 15.
   EXPECT_EQ(last_with(0), last_with(14));
   EXPECT_NE(last_with(0), last_with(15));
+}
+
+class EveryArchitecture : public ModelForms {
+ protected:
+  // Small enough to be changed a thousand times.
+  static RandomModelOptions small(std::string_view architecture) {
+    RandomModelOptions options = exact(std::string(architecture));
+    options.n_expert = 8;
+    options.n_expert_used = 2;
+    options.n_vocab = 8;
+    return options;
+  }
+  // Computes, or is refused with a message that names the file; the process goes on either way.
+  Status run(const GgufBytes& file) const {
+    file.write(path());
+    HOTSET_TRY(engine::ModelDescription description, engine::describe_model(path()));
+    EngineOptions options = exact_options();
+    options.n_ctx = 64;
+    HOTSET_TRY(const auto engine, engine::Engine::create(std::move(description), options));
+    HOTSET_TRY([[maybe_unused]] const auto result,
+               engine->decode(as_batch(std::vector<int32_t>{0, 1, 2}, true)));
+    return {};
+  }
+};
+
+TEST_F(EveryArchitecture, NamesTheTensorThatIsMissing) {
+  for (const std::string_view architecture : engine::architecture_names()) {
+    const GgufBytes file = random_model(small(architecture));
+    ASSERT_TRUE(run(file)) << architecture;
+    for (const TensorEntry& tensor : file.tensors) {
+      GgufBytes without = file;
+      without.remove_tensor(tensor.name);
+      const Status status = run(without);
+      // Absent in some files: biases and norms of GLM. The output may be the embedding again.
+      const bool is_usual =
+          architecture == "glm4moe" &&
+          (tensor.name.contains("attn_q_norm") || tensor.name.contains("attn_k_norm") ||
+           tensor.name.ends_with("attn_q.bias") || tensor.name.ends_with("attn_k.bias") ||
+           tensor.name.ends_with("attn_v.bias"));
+      if (is_usual || tensor.name == "output.weight") {
+        EXPECT_TRUE(status) << architecture << " " << tensor.name;
+        continue;
+      }
+      ASSERT_FALSE(status) << architecture << " " << tensor.name;
+      EXPECT_THAT(status.error().message, HasSubstr("model.gguf"));
+      EXPECT_THAT(status.error().message,
+                  AnyOf(HasSubstr("tensor '" + tensor.name + "': found nothing, expected ["),
+                        HasSubstr("vocabulary")));
+    }
+  }
+}
+
+TEST_F(EveryArchitecture, WrongKeysAreRefusedOrHarmless) {
+  for (const std::string_view architecture : engine::architecture_names()) {
+    const GgufBytes file = random_model(small(architecture));
+    const std::vector<uint8_t> bytes = file.bytes();
+    const gguf_context_ptr keys(
+        gguf_init_from_buffer(bytes.data(), bytes.size(), {.no_alloc = true, .ctx = nullptr}));
+    ASSERT_NE(keys, nullptr);
+    for (int64_t id = 0; id < gguf_get_n_kv(keys.get()); ++id) {
+      const std::string key = gguf_get_key(keys.get(), id);
+      if (!key.starts_with(architecture)) continue;
+      const auto check = [&](const GgufBytes& changed, const std::string& what) {
+        SCOPED_TRACE(testing::Message() << key << " " << what);
+        const Status status = run(changed);
+        if (status) return;
+        EXPECT_THAT(status.error().message, HasSubstr("model.gguf"));
+      };
+      GgufBytes changed = file;
+      check(changed.remove_key(key), "absent");
+      check(changed.key(key, "text"), "a text");
+      for (const uint32_t value : {0U, 1U, 2U, 3U, 5U, 64U, 1U << 20, ~0U}) {
+        check(changed.replace_key(key, value), std::to_string(value));
+      }
+      for (const float value : {0.0F, -1.0F, 1e-38F, 1e30F}) {
+        check(changed.replace_key(key, value), std::to_string(value));
+      }
+    }
+  }
+}
+
+TEST_F(EveryArchitecture, RefusesBiasesAndScalesThatItWouldIgnore) {
+  GgufBytes file = random_model(small("qwen3moe"));
+  file.add({.name = "blk.0.attn_q.scale", .ne = {1}});
+  const Status status = run(file);
+  ASSERT_FALSE(status);
+  EXPECT_EQ(status.error().code, ErrorCode::kUnsupported);
+  EXPECT_THAT(status.error().message, HasSubstr("model.gguf: tensor 'blk.0.attn_q.scale'"));
 }
 
 }  // namespace

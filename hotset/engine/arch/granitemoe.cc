@@ -35,7 +35,8 @@ class GraniteMoe final : public Architecture {
   }
 
   // As Granite-3.0-1B-A400M has them.
-  void add_typical_keys(const RandomModelOptions&, KeyWriter& keys) const override {
+  void add_typical_keys(const RandomModelOptions& options, KeyWriter& keys) const override {
+    keys.set("feed_forward_length", options.n_ff_expert);
     keys.set("embedding_scale", 12.0F);
     keys.set("residual_scale", 0.22F);
     keys.set("attention.scale", 1.0F / 64.0F);
