@@ -78,8 +78,13 @@ Result<std::unique_ptr<DeviceCache>> DeviceCache::create(const LoadedModel& mode
   const auto n_expert = static_cast<size_t>(model.spec().router.n_expert);
   const auto n_layer = static_cast<int32_t>(model.spec().n_layer);
   HOTSET_TRY(cache->cache_, ExpertCache::create(std::move(groups), options.policy));
-  HOTSET_TRY(cache->share_, FixedShare::create(static_cast<float>(options.cpu_share), n_layer));
-  HOTSET_TRY(cache->lanes_, lanes::LanePlanner::create(options.rates, *cache->cache_));
+  if (options.cpu_share) {
+    HOTSET_TRY(cache->share_, FixedShare::create(static_cast<float>(*options.cpu_share), n_layer));
+  }
+  HOTSET_TRY(cache->lanes_, lanes::LanePlanner::create(options.rates.value_or(plan::kTypicalRates),
+                                                       *cache->cache_));
+  cache->models_.resize(static_cast<size_t>(cache->cache_->n_groups()));
+  cache->cpu_further_token_.resize(cache->models_.size());
   HOTSET_TRY(cache->banks_, ExpertBanks::create(model, device, *cache->cache_));
   HOTSET_TRY(cache->uploaded_, device.new_event());
   cache->lane_of_.resize(n_expert);
@@ -128,10 +133,16 @@ Status DeviceCache::before_routing(int64_t layer) {
 
 Result<Decision> DeviceCache::decide(const Lookup& lookup) {
   cpu_experts_.clear();
-  const auto n_share = static_cast<size_t>(share_->take(lookup));
-  for (const Miss& miss : lookup.misses.first(n_share)) cpu_experts_.push_back(miss.expert);
+  if (share_) {
+    const auto n_share = static_cast<size_t>(share_->take(lookup));
+    for (const Miss& miss : lookup.misses.first(n_share)) cpu_experts_.push_back(miss.expert);
+  } else {
+    HOTSET_TRY(const auto chosen, lanes_->choose_cpu_experts(lookup));
+    cpu_experts_.assign(chosen.begin(), chosen.end());
+  }
   if (cpu_experts_.empty() || !options_.fills) return Decision{.cpu_experts = cpu_experts_};
-  HOTSET_TRY(const int32_t max_fills, lanes_->max_fills(lookup, lookup.misses.size() - n_share));
+  HOTSET_TRY(const int32_t max_fills,
+             lanes_->max_fills(lookup, lookup.misses.size() - cpu_experts_.size()));
   return Decision{.cpu_experts = cpu_experts_, .max_fills = max_fills};
 }
 
@@ -161,9 +172,20 @@ ServedLookup DeviceCache::list_pairs(std::span<const int32_t> ids, const Lookup&
           .n_cpu = static_cast<int32_t>(plan_.cpu_experts.size())};
 }
 
+void DeviceCache::observe_other_time() {
+  if (!learns()) return;
+  const double now_us = device_.now_us();
+  if (planned_at_us_ >= 0) {
+    other_us_.observe(std::max(0.0, now_us - planned_at_us_ - planned_us_));
+    lanes_->set_other_us(other_us_.mean());
+  }
+  planned_at_us_ = now_us;
+}
+
 Result<ServedLookup> DeviceCache::plan(int64_t layer, std::span<const int32_t> ids,
                                        int32_t n_tokens) {
   const auto k = static_cast<int32_t>(model_.spec().router.n_expert_used);
+  observe_other_time();
   HOTSET_TRY(const Lookup lookup, cache_->classify(static_cast<int32_t>(layer), ids, n_tokens, k));
   size_t n_crossing = lookup.misses.size();
   if (is_prefill(n_tokens)) {
@@ -173,7 +195,7 @@ Result<ServedLookup> DeviceCache::plan(int64_t layer, std::span<const int32_t> i
     HOTSET_TRY(plan_, cache_->commit(lookup, decision));
     n_crossing -= plan_.cpu_experts.size();
   }
-  HOTSET_TRY([[maybe_unused]] const double us, lanes_->commit(lookup, plan_, n_crossing));
+  HOTSET_TRY(planned_us_, lanes_->commit(lookup, plan_, n_crossing));
   if (!plan_.uploads.empty()) banks_->map_changed(layer);
   for (const Eviction& eviction : plan_.evictions) banks_->map_changed(eviction.key.layer);
 #ifdef HOTSET_SEEDED_BUG_EARLY_REUSE  // which a test must notice: the next victim's slot is taken
@@ -213,9 +235,48 @@ Status DeviceCache::queue_uploads() {
   HOTSET_RETURN_IF_ERROR(device_.record(uploaded_, QueueId::kTransfer));
   uploaded_point_ = banks_->point();
   totals().uploaded += expert_bytes(plan_.layer) * std::ssize(uploads);
-  if (device_.info().virtual_clock) {
-    totals().upload_us += device_.event_time_us(uploaded_) - start_us;
-  }
+  if (!device_.info().virtual_clock) return {};
+  return learn_uploads(device_.event_time_us(uploaded_) - start_us);
+}
+
+Status DeviceCache::start_lane_model(int32_t group, double cpu_further_token) {
+  const auto g = static_cast<size_t>(group);
+  const Bytes expert_bytes = cache_->spec(group).bytes_per_expert();
+  cpu_further_token_[g] = cpu_further_token;
+  HOTSET_TRY(models_[g], plan::LaneModel::create({.expert_bytes = expert_bytes,
+                                                  .cpu_further_token = cpu_further_token,
+                                                  .prior = lanes_->costs(group),
+                                                  .min_concurrent_weight = 1}));
+  return {};
+}
+
+bool DeviceCache::wants_upload_time() {
+  // A device tells no times: now and then the host waits for the uploads of a lookup, which it
+  // would do a little later anyway.
+  constexpr int64_t kLookupsPerSample = 16;
+  if (!learns() || share_ || plan_.uploads.empty() || device_.info().virtual_clock) return false;
+  return n_upload_lookups_++ % kLookupsPerSample == 0;
+}
+
+Status DeviceCache::learn_uploads(double us) {
+  totals().upload_us += us;
+  if (!learns() || !models_[static_cast<size_t>(plan_.group)]) return {};
+  const auto use = plan_.cpu_experts.empty() ? plan::LaneUse::kSolo : plan::LaneUse::kConcurrent;
+  HOTSET_RETURN_IF_ERROR(
+      lane_model(plan_.group)
+          .observe_upload(use, expert_bytes(plan_.layer) * std::ssize(plan_.uploads), us));
+  lanes_learned(plan_.group);
+  return {};
+}
+
+Status DeviceCache::learn(const ServedLookup& served, double cpu_us) {
+  if (!learns() || served.n_cpu == 0 || !models_[static_cast<size_t>(plan_.group)]) return {};
+  const auto use = served.n_uploads == 0 ? plan::LaneUse::kSolo : plan::LaneUse::kConcurrent;
+  const double further = cpu_further_token_[static_cast<size_t>(plan_.group)];
+  const auto n_further = static_cast<double>(std::ssize(served.cpu_pairs) - served.n_cpu);
+  HOTSET_RETURN_IF_ERROR(
+      lane_model(plan_.group).observe_cpu(use, served.n_cpu + further * n_further, cpu_us));
+  lanes_learned(plan_.group);
   return {};
 }
 

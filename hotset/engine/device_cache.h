@@ -28,6 +28,7 @@
 #include "hotset/engine/expert_banks.h"
 #include "hotset/engine/loaded_model.h"
 #include "hotset/lanes/lane_planner.h"
+#include "hotset/plan/lane_model.h"
 
 namespace hotset::engine {
 
@@ -93,8 +94,29 @@ class DeviceCache {
   Status queue_uploads();
   // What is queued for computing from now on finds the uploads. Errors: kDevice.
   Status uploads_arrive();
+  // Happens when the uploads that were queued last are done.
+  device::Event uploaded() const { return uploaded_; }
   // Queues the copies of the planned fills. Errors: kDevice.
   Status queue_fills();
+
+  // Whether costs are measured, or given by CacheOptions::rates.
+  bool learns() const { return !options_.rates.has_value(); }
+  // What is known of the lanes of a group. Requires: start_lane_model(group) was called.
+  plan::LaneModel& lane_model(int32_t group) { return *models_[static_cast<size_t>(group)]; }
+  // Starts a group's model; a further token of an expert costs the CPU `cpu_further_token` of its
+  // first. Errors: as LaneModel::create.
+  Status start_lane_model(int32_t group, double cpu_further_token);
+  // The planner goes by what the model knows now.
+  void lanes_learned(int32_t group) { lanes_->set_costs(group, lane_model(group).costs()); }
+  const plan::LaneCosts& costs(int32_t group) const { return lanes_->costs(group); }
+  ExpertBanks& banks_for_calibration() { return *banks_; }
+  // The planned lookup was served, and took `cpu_us` of the CPU lane.
+  // Errors: kInvalidArgument.
+  Status learn(const ServedLookup& served, double cpu_us);
+  // Whether the host should wait for the planned uploads to learn what they take.
+  bool wants_upload_time();
+  // They took `us`. Errors: kInvalidArgument.
+  Status learn_uploads(double us);
 
   // Adds to the totals of the planned lookup.
   LaneTotals& totals() { return totals_[total_index_]; }
@@ -118,6 +140,7 @@ class DeviceCache {
   DeviceCache(const LoadedModel& model, device::Device& device, const CacheOptions& options)
       : model_(model), device_(device), options_(options) {}
 
+  void observe_other_time();
   Status take_arrived_fills();
   Result<Decision> decide(const Lookup& lookup);
   ServedLookup list_pairs(std::span<const int32_t> ids, const Lookup& lookup);
@@ -133,6 +156,12 @@ class DeviceCache {
   std::unique_ptr<ExpertBanks> banks_;
   std::optional<FixedShare> share_;
   std::optional<lanes::LanePlanner> lanes_;
+  std::vector<std::optional<plan::LaneModel>> models_;  // [n_groups]
+  std::vector<double> cpu_further_token_;               // [n_groups]
+  plan::DecayedMean other_us_{64, 0, 0};                // of a layer, beside its experts
+  double planned_at_us_ = -1;                           // the last lookup
+  double planned_us_ = 0;                               // and what its experts should take
+  int64_t n_upload_lookups_ = 0;
   LookupPlan plan_;
   device::Event uploaded_;
   uint64_t uploaded_point_ = 0;  // of the ring, at uploaded_

@@ -112,7 +112,7 @@ Result<std::span<const int32_t>> LanePlanner::choose_cpu_experts(const Lookup& l
 Result<int32_t> LanePlanner::max_fills(const Lookup& lookup, size_t n_uploads) {
   const GroupState& state = groups_[static_cast<size_t>(lookup.group)];
   HOTSET_TRY(const plan::LaneChoice choice, cost_splits(lookup));
-  const double layer_us = choice.candidates[n_uploads].done_us();
+  const double layer_us = other_us_ + choice.candidates[n_uploads].done_us();
   plan::FillState fill{.p = 1,  // whether the score beats the victim's is the cache's question
                        .link_is_idle = copy_us(state, n_uploads) < layer_us,
                        .outstanding_us = links_[state.link].outstanding_us,
@@ -146,7 +146,7 @@ Result<double> LanePlanner::commit(const Lookup& lookup, const LookupPlan& plan,
         std::min(kFillHorizonTokens, static_cast<double>(eviction.residency_tokens))));
   }
   Link& link = links_[state.link];
-  pass_time(link, std::max(0.0, done_us - copy_us(state, n_uploads)));
+  pass_time(link, std::max(0.0, other_us_ + done_us - copy_us(state, n_uploads)));
   for (const Fill& fill : plan.fills) {
     const double us = copy_us(state, 1);
     link.fills.push_back({fill.group, fill.slot, us});
