@@ -145,6 +145,7 @@ TEST(EngineCounts, AreThoseOfAReplayWithLayersOnTheCpu) {
   const auto path = model_of("qwen3moe");
   EngineOptions options = cache_options("emu:clock=virtual", budget_for(path, 12));
   options.n_gpu_layers = 2;
+  options.cache.rates = plan::kTypicalRates;
   expect_replay_counts(path, options);
 }
 

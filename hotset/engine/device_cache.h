@@ -32,20 +32,32 @@
 
 namespace hotset::engine {
 
+// Experts of a prefill that pass through one half of the staging area.
+struct StreamChunk {
+  std::vector<int32_t> experts;  // ascending
+  std::vector<int32_t> pairs;    // theirs
+  int32_t half = 0;
+  device::Event copied;
+  device::Event computed;
+};
+
 // A planned lookup. A pair is a token's i-th expert, number token * k + i; lists are ascending.
 struct ServedLookup {
   std::span<const int32_t> hit_pairs;     // of experts that were resident
   std::span<const int32_t> upload_pairs;  // of experts that are uploaded for this lookup
   std::span<const int32_t> cpu_pairs;     // of experts that the CPU computes
+  std::span<const StreamChunk> chunks;    // of a prefill: what is uploaded without getting a slot
   int32_t n_hits = 0;                     // distinct experts
   int32_t n_uploads = 0;
   int32_t n_cpu = 0;
+  int32_t n_streamed = 0;
 };
 
 // What one lane did for the lookups of a layer and a batch class.
 struct LaneTotals {
   Bytes uploaded;
   Bytes filled;
+  Bytes streamed;
   Bytes cpu_read;
   double upload_us = 0;  // from the first copy to the last; on a virtual clock exact
   double cpu_us = 0;     // of the CPU lane
@@ -87,13 +99,19 @@ class DeviceCache {
   // ids [n_tokens, k]. The answer holds until the next call.
   // Errors: as ExpertCache::classify. Requires: before_routing(layer) was the last one.
   Result<ServedLookup> plan(int64_t layer, std::span<const int32_t> ids, int32_t n_tokens);
-  // Slots of the planned lookup's layer, [n_expert]; kNoSlot for missing experts.
-  std::span<const int32_t> slots() const;
+  // Where an expert of the planned lookup is in the banks; kNoSlot if the CPU has it.
+  int32_t device_slot(int32_t expert) const;
 
   // Queues the copies of the planned uploads. Errors: kDevice.
   Status queue_uploads();
   // What is queued for computing from now on finds the uploads. Errors: kDevice.
   Status uploads_arrive();
+  // Queues the copies of a chunk of the planned lookup, and lets the compute queue wait for them;
+  // says that what was queued for it is all. In this order, chunk by chunk; the copies of the next
+  // chunk may be queued before. Errors: kDevice.
+  Status queue_chunk(size_t index);
+  Status chunk_arrives(size_t index);
+  Status chunk_is_computed(size_t index);
   // Happens when the uploads that were queued last are done.
   device::Event uploaded() const { return uploaded_; }
   // Queues the copies of the planned fills. Errors: kDevice.
@@ -143,6 +161,7 @@ class DeviceCache {
   void observe_other_time();
   Status take_arrived_fills();
   Result<Decision> decide(const Lookup& lookup);
+  Status choose_streamed(const Lookup& lookup);
   ServedLookup list_pairs(std::span<const int32_t> ids, const Lookup& lookup);
   Result<device::Event> free_event();
   static size_t total_index(int64_t layer, BatchClass batch) {
@@ -169,8 +188,16 @@ class DeviceCache {
   std::vector<QueuedFill> fills_;
   std::vector<device::Event> used_events_;  // of arrived fills; the compute queue waits for them
   std::vector<device::Event> free_events_;
-  enum class Lane : uint8_t { kHit, kUpload, kCpu };
-  std::vector<Lane> lane_of_;         // [n_expert] of the planned lookup
+  enum class Lane : uint8_t { kHit, kUpload, kCpu, kStream };
+  std::vector<Lane> lane_of_;        // [n_expert] of the planned lookup
+  std::vector<int32_t> chunk_of_;    // [n_expert] of a streamed one
+  std::vector<int32_t> stage_slot_;  // [n_expert]
+  std::vector<int32_t> n_pairs_of_;  // [n_expert] of a missing one
+  std::vector<int32_t> streamed_;
+  std::vector<plan::Miss> stream_misses_;
+  std::vector<StreamChunk> chunk_store_;  // as many as any lookup had
+  size_t n_chunks_ = 0;
+  std::span<StreamChunk> chunks_;     // of the planned lookup
   std::vector<int32_t> cpu_experts_;  // what is asked of the CPU lane
   std::vector<int32_t> hit_pairs_;
   std::vector<int32_t> upload_pairs_;

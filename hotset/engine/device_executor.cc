@@ -334,6 +334,7 @@ Status DeviceExecutor::serve(int64_t layer, size_t index, int32_t n_rows) {
       HOTSET_RETURN_IF_ERROR(compute_listed("uploaded", layer, parity, one_token,
                                             served.upload_pairs, served.n_uploads));
     }
+    HOTSET_RETURN_IF_ERROR(stream(layer, parity, served));
     HOTSET_RETURN_IF_ERROR(cache_->queue_fills());
     return cache_->wants_upload_time() ? time_uploads(job.start_us) : Status();
   };
@@ -347,6 +348,23 @@ Status DeviceExecutor::serve(int64_t layer, size_t index, int32_t n_rows) {
   totals.cpu_read += reads;
   HOTSET_RETURN_IF_ERROR(cache_->learn(served, cpu_us));
   return upload_cpu_rows(layer, served.cpu_pairs);
+}
+
+Status DeviceExecutor::stream(int64_t layer, size_t parity, const ServedLookup& served) {
+  const size_t n_chunks = served.chunks.size();
+  // Both halves of the staging area are free at first: the host has waited for the routing.
+  for (size_t i = 0; i < std::min<size_t>(2, n_chunks); ++i) {
+    HOTSET_RETURN_IF_ERROR(cache_->queue_chunk(i));
+  }
+  for (size_t i = 0; i < n_chunks; ++i) {
+    HOTSET_RETURN_IF_ERROR(cache_->chunk_arrives(i));
+    const StreamChunk& chunk = served.chunks[i];
+    HOTSET_RETURN_IF_ERROR(
+        compute_listed("streamed", layer, parity, false, chunk.pairs, std::ssize(chunk.experts)));
+    HOTSET_RETURN_IF_ERROR(cache_->chunk_is_computed(i));
+    if (i + 2 < n_chunks) HOTSET_RETURN_IF_ERROR(cache_->queue_chunk(i + 2));
+  }
+  return {};
 }
 
 Status DeviceExecutor::time_uploads(double start_us) {
@@ -368,7 +386,6 @@ Status DeviceExecutor::compute_listed(const char* name, int64_t layer, size_t pa
                              [&](int32_t pair) { return ids[static_cast<size_t>(pair)]; });
     pairs = sorted_pairs_;
   }
-  const std::span<const int32_t> slots = cache_->slots();
   const CrossTensors& cross = graphs_->cross();
   const auto dump_row = static_cast<int32_t>(cross.results->ne[1] - 1);
   auto* const host_list = static_cast<int32_t*>(graphs_->host().pair_list->data);
@@ -387,7 +404,7 @@ Status DeviceExecutor::compute_listed(const char* name, int64_t layer, size_t pa
       part(kPairTokens)[i] = is_pair ? pairs[i] / k : 0;
       part(kPairExperts)[i] = expert;
       part(kPairSlots)[i] =
-          is_pair ? slots[static_cast<size_t>(expert)] : cache_->banks().layer(layer)->pad_slot;
+          is_pair ? cache_->device_slot(expert) : cache_->banks().layer(layer)->pad_slot;
       part(kPairRows)[i] = is_pair ? pairs[i] : dump_row;
     }
     n_listed_ += kPairListParts * n_listed;

@@ -72,6 +72,7 @@ class DeviceExecutor final : public Executor {
   Status serve(int64_t layer, size_t index, int32_t n_rows);
   Status compute_listed(const char* name, int64_t layer, size_t parity, bool one_token,
                         std::span<const int32_t> pairs, int64_t n_experts);
+  Status stream(int64_t layer, size_t parity, const ServedLookup& served);
   Status time_uploads(double start_us);
   void list_cpu_pairs(std::span<const int32_t> pairs);
   Status upload_cpu_rows(int64_t layer, std::span<const int32_t> pairs);

@@ -109,6 +109,17 @@ Result<std::span<const int32_t>> LanePlanner::choose_cpu_experts(const Lookup& l
   return std::span(cpu_experts_).first(n_cpu);
 }
 
+Result<size_t> LanePlanner::streamed(int32_t group, std::span<const plan::Miss> misses) {
+  const GroupState& state = groups_[static_cast<size_t>(group)];
+  // Chunks are computed while others are copied: of what the device computes only the last chunk
+  // comes behind the copies, so its part is left out.
+  plan::LaneCosts costs = state.costs;
+  costs.pairs = {};
+  HOTSET_TRY(const plan::LaneChoice choice,
+             chooser_.choose(costs, {.expert_bytes = state.expert_bytes}, misses));
+  return choice.n_uploads;
+}
+
 Result<int32_t> LanePlanner::max_fills(const Lookup& lookup, size_t n_uploads) {
   const GroupState& state = groups_[static_cast<size_t>(lookup.group)];
   HOTSET_TRY(const plan::LaneChoice choice, cost_splits(lookup));

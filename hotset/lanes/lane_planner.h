@@ -52,6 +52,10 @@ class LanePlanner {
   // any function. Requires: lookup.cached.
   Result<std::span<const int32_t>> choose_cpu_experts(const Lookup& lookup);
 
+  // How many of `misses` (most tokens first) a prefill streams through the link, the others being
+  // left to the CPU lane. Uploads are worth nothing later here.
+  Result<size_t> streamed(int32_t group, std::span<const plan::Miss> misses);
+
   // How many fills the modelled link has room for if `n_uploads` of the misses cross it.
   // Requires: n_uploads <= lookup.misses.size().
   Result<int32_t> max_fills(const Lookup& lookup, size_t n_uploads);
