@@ -65,7 +65,8 @@ void expect_equal(const engine::Engine& engine, const sim::ReplayResult& replaye
   EXPECT_EQ(lanes.filled, times(counts.fills));
   EXPECT_GE(lanes.uploaded, times(counts.uploads));
   EXPECT_GE(lanes.cpu_read, times(counts.cpu));
-  EXPECT_EQ(lanes.uploaded + lanes.cpu_read, times(counts.uploads + counts.cpu + counts.streamed));
+  EXPECT_EQ(lanes.uploaded + lanes.cpu_read + lanes.streamed,
+            times(counts.uploads + counts.cpu + counts.streamed));
 }
 
 // Decodes the script with a cache, and replays what the recorder wrote and what it kept.

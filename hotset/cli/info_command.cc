@@ -9,10 +9,14 @@
 
 #include "hotset/base/log.h"
 #include "hotset/base/units.h"
+#include "hotset/cli/cache_verdict.h"
+#include "hotset/engine/engine_plan.h"
 #include "hotset/engine/loaded_model.h"
 
 namespace hotset::cli {
 namespace {
+
+using Json = nlohmann::ordered_json;
 
 // Sizes of one MoE layer's experts.
 struct ExpertLayer {
@@ -131,10 +135,70 @@ void print_text(const engine::ModelDescription& model, const Summary& summary) {
   }
 }
 
+Json plan_json(const engine::EnginePlan& plan) {
+  Json devices = Json::array();
+  for (const plan::DevicePlan& device : plan.memory.devices) {
+    Json items = Json::array();
+    for (const plan::PlanItem& item : device.items) {
+      items.push_back({{"what", item.name}, {"bytes", item.bytes.count}});
+    }
+    devices.push_back({{"device", device.name},
+                       {"total_bytes", device.total_memory.count},
+                       {"free_bytes", device.free_memory.count},
+                       {"items", items},
+                       {"banks_bytes", device.banks.count},
+                       {"all_experts_bytes", device.all_experts.count},
+                       {"refusal", device.refusal}});
+  }
+  Json groups = Json::array();
+  for (const CacheGroup& group : plan.groups) {
+    groups.push_back({{"layers", group.spec.layers},
+                      {"experts", group.spec.n_experts()},
+                      {"slots", group.n_slots}});
+  }
+  return {{"n_gpu_layers", plan.n_gpu_layers},
+          {"flash_attention", plan.flash_attention},
+          {"devices", devices},
+          {"groups", groups},
+          {"why_no_cache", plan.why_no_cache}};
+}
+
+void print_plan(const engine::EnginePlan& plan) {
+  for (const std::string& line : plan.memory.table()) fmt::print("{}\n", line);
+  fmt::print("layers on the device: {} (-ngl {})\n",
+             plan.n_gpu_layers == 0 ? "none" : fmt::format("the last {}", plan.demand.n_layers),
+             plan.n_gpu_layers);
+  if (!plan.memory.fits()) return;
+  for (const CacheGroup& group : plan.groups) {
+    const double percent =
+        100.0 * static_cast<double>(group.n_slots) / static_cast<double>(group.spec.n_experts());
+    fmt::print("experts of layers {}: {} slots for {} experts of {} ({:.1f}%{})\n",
+               layers_text(group.spec.layers), group.n_slots, group.spec.n_experts(),
+               to_string(group.spec.bytes_per_expert()), percent,
+               group.n_slots == group.spec.n_experts() ? ", resident" : "");
+  }
+  if (!plan.why_no_cache.empty()) fmt::print("no expert cache: {}\n", plan.why_no_cache);
+}
+
+// The plan is shown even where it does not fit.
+Status show_plan(engine::ModelDescription& model, const InfoOptions& options) {
+  HOTSET_TRY(engine::EngineOptions engine_flags, engine_options(options.planned));
+  HOTSET_TRY(engine_flags.device, choose_device(options.planned.device));
+  HOTSET_TRY(const engine::EnginePlan plan,
+             engine::plan_without_loading(model, std::move(engine_flags)));
+  if (options.json) {
+    std::puts(plan_json(plan).dump(2).c_str());
+  } else {
+    print_plan(plan);
+  }
+  return plan.memory.fits();
+}
+
 }  // namespace
 
 Status info(const InfoOptions& options) {
-  HOTSET_TRY(const engine::ModelDescription model, engine::describe_model(options.model));
+  HOTSET_TRY(engine::ModelDescription model, engine::describe_model(options.model));
+  if (options.plan) return show_plan(model, options);
   const Summary summary = summarise(model);
   if (options.json) {
     print_json(model, summary);

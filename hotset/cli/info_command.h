@@ -5,6 +5,7 @@
 #include <string>
 
 #include "hotset/base/error.h"
+#include "hotset/cli/model_options.h"
 
 namespace hotset::cli {
 
@@ -12,9 +13,12 @@ struct InfoOptions {
   std::string model;
   bool json = false;
   bool tensors = false;  // list every tensor
+  bool plan = false;     // what would go where, with the flags of `planned`
+  ModelOptions planned = {};
 };
 
-// Prints to stdout. Errors: those of engine::describe_model.
+// Prints to stdout. Errors: those of engine::describe_model; with a plan those of the flags and the
+// device, and kOutOfMemory for a plan that does not fit, which is printed all the same.
 Status info(const InfoOptions& options);
 
 }  // namespace hotset::cli

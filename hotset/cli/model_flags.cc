@@ -119,10 +119,8 @@ void add_cache_options(CLI::App& command, CacheFlags& o) {
 
 constexpr double kMostInt32 = std::numeric_limits<int32_t>::max();
 
-void add_model_options(CLI::App& command, ModelOptions& o) {
-  command.add_option("-m,--model", o.model, "Model file (GGUF; of a split one the first part)")
-      ->required()
-      ->type_name("FILE");
+// All but the model's file.
+void add_engine_options(CLI::App& command, ModelOptions& o) {
   command
       .add_option(
           "--device", o.device,
@@ -174,6 +172,13 @@ void add_model_options(CLI::App& command, ModelOptions& o) {
       ->transform(one_of({"auto", "off"}))
       ->capture_default_str();
   add_cache_options(command, o.cache);
+}
+
+void add_model_options(CLI::App& command, ModelOptions& o) {
+  command.add_option("-m,--model", o.model, "Model file (GGUF; of a split one the first part)")
+      ->required()
+      ->type_name("FILE");
+  add_engine_options(command, o);
 }
 
 void add_run(CLI::App& app, int& exit_status) {
@@ -254,10 +259,14 @@ void add_eval(CLI::App& app, int& exit_status) {
 
 void add_info(CLI::App& app, int& exit_status) {
   auto o = std::make_shared<InfoOptions>();
-  CLI::App* command = app.add_subcommand("info", "What a model file holds");
+  CLI::App* command = app.add_subcommand(
+      "info", "What a model file holds, and with --plan what would go where on a device");
   command->add_option("FILE,-m,--model", o->model, "Model file (GGUF)")->required();
   command->add_flag("--tensors", o->tensors, "List every tensor");
+  command->add_flag("--plan", o->plan,
+                    "Print the memory plan for --device and the other flags, without loading");
   command->add_flag("--json", o->json, "Print JSON");
+  add_engine_options(*command, o->planned);
   command->callback([o, &exit_status] { exit_status = report(info(*o)); });
 }
 

@@ -62,14 +62,6 @@ void say_verdict(const engine::Engine& engine, std::optional<Bytes> asked) {
   }
 }
 
-// The device that a --device value means; empty: the CPU alone.
-Result<std::string> choose_device(const std::string& value) {
-  if (value == "none" || value == "cpu" || value == "CPU") return std::string();
-  if (value != "auto") return value;
-  HOTSET_TRY(const std::vector<device::DeviceInfo> devices, device::list_devices());
-  return devices.empty() ? std::string() : devices.front().name;
-}
-
 Result<int64_t> parse_gpu_layers(const std::string& value) {
   if (value == "auto" || value == "all") return -1;
   int64_t n = 0;
@@ -82,6 +74,13 @@ Result<int64_t> parse_gpu_layers(const std::string& value) {
 }
 
 }  // namespace
+
+Result<std::string> choose_device(const std::string& value) {
+  if (value == "none" || value == "cpu" || value == "CPU") return std::string();
+  if (value != "auto") return value;
+  HOTSET_TRY(const std::vector<device::DeviceInfo> devices, device::list_devices());
+  return devices.empty() ? std::string() : devices.front().name;
+}
 
 Result<std::vector<int32_t>> parse_ids(std::string_view flag, std::string_view list) {
   std::vector<int32_t> ids;

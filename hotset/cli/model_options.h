@@ -39,6 +39,9 @@ struct ModelOptions {
 // Errors: kInvalidArgument, naming the flag, the value and what was expected.
 Result<engine::EngineOptions> engine_options(const ModelOptions& options);
 
+// The device that a --device value means; empty: the CPU alone. Errors: kDevice.
+Result<std::string> choose_device(const std::string& value);
+
 // "1,2,3" to ids. Errors: kInvalidArgument, naming `flag` and the part that is no number.
 Result<std::vector<int32_t>> parse_ids(std::string_view flag, std::string_view list);
 
