@@ -12,6 +12,7 @@
 
 #include "hotset/engine/engine.h"
 #include "hotset/engine/random_model.h"
+#include "hotset/engine/sampler.h"
 #include "tests/engine_fixture.h"
 #include "tests/test_files.h"
 
@@ -120,6 +121,25 @@ TEST(Allocations, NonePerTokenWithACache) {
   for (const double share : {0.0, 0.5, 1.0}) {
     EXPECT_EQ(decode_counts("emu:clock=virtual", Bytes{1 << 20}, share).own, 0) << share;
   }
+}
+
+TEST(Sampler, AllocatesNothingInSteadyState) {
+  auto sampler = engine::Sampler::create({.top_k = 0,
+                                          .repeat_penalty = 1.1F,
+                                          .frequency_penalty = 0.1F,
+                                          .repeat_last_n = 16,
+                                          .logit_bias = {{.id = 3, .bias = 2}}});
+  ASSERT_TRUE(sampler);
+  std::vector<float> logits(256);
+  for (size_t i = 0; i < logits.size(); ++i) logits[i] = static_cast<float>(i % 7);
+  const auto step = [&] { sampler->accept(sampler->sample(logits)); };
+  sampler->accept(255);
+  for (int i = 0; i < 20; ++i) step();
+  g_n_own = 0;
+  g_counting = true;
+  for (int i = 0; i < 200; ++i) step();
+  g_counting = false;
+  EXPECT_EQ(g_n_own, 0);
 }
 
 }  // namespace

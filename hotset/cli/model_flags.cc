@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "hotset/cli/chat_command.h"
 #include "hotset/cli/command.h"
 #include "hotset/cli/eval_command.h"
 #include "hotset/cli/info_command.h"
@@ -181,9 +182,76 @@ void add_model_options(CLI::App& command, ModelOptions& o) {
   add_engine_options(command, o);
 }
 
+// Flags of what engine/sampler.h does, in its order.
+void add_sampling(CLI::App& command, RunOptions& o) {
+  command
+      .add_option("--logit-bias", o.logit_bias,
+                  "First added to a token's logit: ID=BIAS, BIAS a number or -inf (never); may be "
+                  "given again")
+      ->type_name("ID=BIAS")
+      ->allow_extra_args(false);
+  command
+      .add_option("--repeat-penalty", o.sampler.repeat_penalty,
+                  "Then: divides positive logits of tokens seen lately, multiplies negative ones; "
+                  "1: off")
+      ->check(within(std::numeric_limits<float>::min(), 100))
+      ->capture_default_str();
+  command
+      .add_option("--frequency-penalty", o.sampler.frequency_penalty,
+                  "Then: subtracted for each time a token was seen lately")
+      ->check(within(-100, 100))
+      ->capture_default_str();
+  command
+      .add_option("--presence-penalty", o.sampler.presence_penalty,
+                  "Then: subtracted if a token was seen lately")
+      ->check(within(-100, 100))
+      ->capture_default_str();
+  command
+      .add_option("--repeat-last-n", o.sampler.repeat_last_n,
+                  "How many tokens, prompt included, are lately; 0: none, -1: all")
+      ->check(within(-1, 1 << 24))
+      ->capture_default_str();
+  command.add_option("--top-k", o.sampler.top_k, "Then: sample among the k best tokens; 0: all")
+      ->check(within(0, kMostInt32))
+      ->capture_default_str();
+  command
+      .add_option("--top-p", o.sampler.top_p,
+                  "Then: among the best tokens that reach this probability together; 1: all")
+      ->check(within(0, 1))
+      ->capture_default_str();
+  command
+      .add_option("--min-p", o.sampler.min_p,
+                  "Then: among tokens with this share of the best one's probability; 0: all")
+      ->check(within(0, 1))
+      ->capture_default_str();
+  command
+      .add_option("--temp", o.sampler.temperature,
+                  "Last: temperature; 0: always the best token after the penalties")
+      ->check(within(0, 100))
+      ->capture_default_str();
+}
+
+void add_chat(CLI::App& command, RunOptions& o) {
+  command.add_flag("-i,--interactive", o.interactive,
+                   "Hold a conversation: each line of stdin is a message (\\ at its end: goes on), "
+                   "/clear, /exit; -p or -f is the first one");
+  command.add_option("--system", o.system, "System message of the conversation");
+  command
+      .add_option("--chat-template", o.chat_template,
+                  "How messages become a prompt: auto (the model's own, else what fits its "
+                  "vocabulary), chatml, deepseek, glm, gpt-oss, granite, llama3, mistral, a name "
+                  "from the model or a file with Jinja text")
+      ->type_name("NAME|FILE")
+      ->capture_default_str();
+  command
+      .add_option("--chat-template-kwargs", o.chat_variables,
+                  "Variables of the chat template: {\"enable_thinking\": false}")
+      ->type_name("JSON");
+}
+
 void add_run(CLI::App& app, int& exit_status) {
   auto o = std::make_shared<RunOptions>();
-  CLI::App* command = app.add_subcommand("run", "Let a model continue a text");
+  CLI::App* command = app.add_subcommand("run", "Let a model continue a text, or talk to it");
   add_model_options(*command, o->model);
   auto* prompt = command->add_option("-p,--prompt", o->prompt, "Text to continue");
   auto* file =
@@ -198,22 +266,8 @@ void add_run(CLI::App& app, int& exit_status) {
                    "Tokens to generate; -1: until the model ends its text or the context is full")
       ->check(within(-1, kMostInt32))
       ->capture_default_str();
-  command->add_option("--temp", o->sampler.temperature, "Temperature; 0: always the best token")
-      ->check(within(0, 100))
-      ->capture_default_str();
-  command->add_option("--top-k", o->sampler.top_k, "Sample among the k best tokens; 0: all")
-      ->check(within(0, kMostInt32))
-      ->capture_default_str();
-  command
-      ->add_option("--top-p", o->sampler.top_p,
-                   "Sample among the best tokens that reach this probability together; 1: all")
-      ->check(within(0, 1))
-      ->capture_default_str();
-  command
-      ->add_option("--min-p", o->sampler.min_p,
-                   "Sample among tokens with this share of the best one's probability; 0: all")
-      ->check(within(0, 1))
-      ->capture_default_str();
+  add_sampling(*command, *o);
+  add_chat(*command, *o);
   command->add_option("-s,--seed", o->seed, "Seed of the sampling; absent: another one each time");
   command->add_flag("--ignore-eos", o->ignore_eos, "Go on where the model would end its text");
   command->add_flag("--special", o->parse_special,
@@ -221,10 +275,10 @@ void add_run(CLI::App& app, int& exit_status) {
   command->add_flag("--echo", o->echo, "Print the prompt before the generated text");
   command->add_flag("--json", o->json, "Print one JSON object at the end instead of the text");
   command->callback([o, &exit_status] {
-    if (!o->prompt && !o->prompt_file && !o->prompt_tokens) {
+    if (!o->interactive && !o->prompt && !o->prompt_file && !o->prompt_tokens) {
       throw CLI::RequiredError("one of -p TEXT, -f FILE and --prompt-tokens IDS");
     }
-    exit_status = report(run(*o));
+    exit_status = report(o->interactive ? chat(*o) : run(*o));
   });
 }
 

@@ -1,6 +1,7 @@
 #include "hotset/cli/run_command.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -62,27 +63,23 @@ Status Generation::start() {
                       "found {} prompts, expected one of -p TEXT, -f FILE and --prompt-tokens IDS",
                       n_prompts);
   }
-  engine::SamplerOptions sampling = options_.sampler;
-  seed_ = options_.seed ? *options_.seed : std::random_device()();
-  sampling.seed = seed_;
-  HOTSET_TRY(sampler_, engine::Sampler::create(sampling));
+  HOTSET_TRY(const Sampling sampling, make_sampling(options_));
+  seed_ = sampling.seed;
+  HOTSET_TRY(sampler_, engine::Sampler::create(sampling.options));
   HOTSET_TRY(const engine::EngineOptions engine_flags, engine_options(options_.model));
   const double start_us = steady_clock().now_us();
   HOTSET_TRY(session_, EngineSession::start(options_.model, engine_flags));
+  HOTSET_RETURN_IF_ERROR(check_logit_bias(sampling.options, session_->engine()));
   HOTSET_RETURN_IF_ERROR(read_prompt());
+  sampler_->accept(outcome_.prompt_ids);
   outcome_.load_us = steady_clock().now_us() - start_us;
   return {};
 }
 
 Status Generation::read_prompt() {
-  auto tokenizer = engine::load_tokenizer(session_->engine().model().file());
+  auto tokenizer = model_tokenizer(session_->engine());
   if (tokenizer) {
     tokenizer_ = *std::move(tokenizer);
-    if (tokenizer_->n_tokens() > session_->engine().spec().n_vocab) {
-      return make_error(ErrorCode::kCorrupt, "{}: found {} tokens, but embeddings for {}",
-                        session_->engine().model().file().name(), tokenizer_->n_tokens(),
-                        session_->engine().spec().n_vocab);
-    }
   } else if (!options_.prompt_tokens || tokenizer.error().code != ErrorCode::kNotFound) {
     return std::unexpected(std::move(tokenizer).error());
   }
@@ -123,6 +120,7 @@ Status Generation::print(std::string_view text) {
 
 Status Generation::emit(int32_t id) {
   outcome_.ids.push_back(id);
+  sampler_->accept(id);
   if (!decoder_) {
     return print(fmt::format("{}{}", outcome_.ids.size() > 1 ? "," : "", id));
   }
@@ -210,7 +208,48 @@ void Generation::report() const {
       o.ids.size(), per_second(n_steps, o.generate_us));
 }
 
+// "ID=BIAS". Errors: kInvalidArgument.
+Result<engine::LogitBias> parse_logit_bias(const std::string& text) {
+  engine::LogitBias bias;
+  const char* const end = text.data() + text.size();
+  const auto [after_id, id_error] = std::from_chars(text.data(), end, bias.id);
+  if (id_error == std::errc() && after_id != end && *after_id == '=') {
+    const auto [after, error] = std::from_chars(after_id + 1, end, bias.bias);
+    if (error == std::errc() && after == end) return bias;
+  }
+  return make_error(ErrorCode::kInvalidArgument,
+                    "--logit-bias: found '{}', expected ID=BIAS, as 42=-1.5 or 42=-inf", text);
+}
+
 }  // namespace
+
+Result<Sampling> make_sampling(const RunOptions& options) {
+  Sampling sampling = {.options = options.sampler, .seed = 0};
+  sampling.seed = options.seed ? *options.seed : std::random_device()();
+  sampling.options.seed = sampling.seed;
+  for (const std::string& text : options.logit_bias) {
+    HOTSET_TRY(const engine::LogitBias bias, parse_logit_bias(text));
+    sampling.options.logit_bias.push_back(bias);
+  }
+  HOTSET_RETURN_IF_ERROR(engine::Sampler::create(sampling.options));
+  return sampling;
+}
+
+Status check_logit_bias(const engine::SamplerOptions& options, const engine::Engine& engine) {
+  std::vector<int32_t> ids;
+  for (const engine::LogitBias& bias : options.logit_bias) ids.push_back(bias.id);
+  return check_ids("--logit-bias", ids, engine.spec().n_vocab);
+}
+
+Result<text::Tokenizer> model_tokenizer(const engine::Engine& engine) {
+  const model::GgufFile& file = engine.model().file();
+  HOTSET_TRY(text::Tokenizer tokenizer, engine::load_tokenizer(file));
+  if (tokenizer.n_tokens() > engine.spec().n_vocab) {
+    return make_error(ErrorCode::kCorrupt, "{}: found {} tokens, but embeddings for {}",
+                      file.name(), tokenizer.n_tokens(), engine.spec().n_vocab);
+  }
+  return tokenizer;
+}
 
 Status run(const RunOptions& options) {
   Generation generation(options);

@@ -244,6 +244,101 @@ TEST(Sampler, ASeedGivesTheSameTokensAgain) {
             tokens(std::numeric_limits<uint64_t>::max()));
 }
 
+// Steps 1 to 3 of the header, straight from their definitions.
+std::vector<float> naive_adjusted(std::vector<float> logits, const std::vector<int32_t>& accepted,
+                                  const SamplerOptions& options) {
+  for (const auto& [id, bias] : options.logit_bias) {
+    if (static_cast<size_t>(id) < logits.size()) logits[static_cast<size_t>(id)] += bias;
+  }
+  const size_t n = options.repeat_last_n < 0
+                       ? accepted.size()
+                       : std::min(accepted.size(), static_cast<size_t>(options.repeat_last_n));
+  const std::vector<int32_t> window(accepted.end() - static_cast<std::ptrdiff_t>(n),
+                                    accepted.end());
+  for (size_t id = 0; id < logits.size(); ++id) {
+    const auto count = std::ranges::count(window, static_cast<int32_t>(id));
+    if (count == 0) continue;
+    float& logit = logits[id];
+    logit = logit > 0 ? logit / options.repeat_penalty : logit * options.repeat_penalty;
+    logit -= static_cast<float>(count) * options.frequency_penalty;
+    logit -= options.presence_penalty;
+  }
+  return logits;
+}
+
+TEST(Sampler, PenaltiesAndBiasesAgreeWithTheirDefinitions) {
+  const uint64_t seed = 40;
+  Random random(seed);
+  int n_changed = 0;
+  for (int i = 0; i < 200; ++i) {
+    const size_t n_vocab = 2 + random.below(40);
+    SamplerOptions options = {.temperature = 0};
+    if (random.below(2) == 0)
+      options.repeat_penalty = 0.2F + 2 * static_cast<float>(random.uniform());
+    if (random.below(2) == 0) options.presence_penalty = static_cast<float>(random.normal());
+    if (random.below(2) == 0) options.frequency_penalty = static_cast<float>(random.normal());
+    options.repeat_last_n = static_cast<int32_t>(random.below(12)) - 1;
+    for (uint64_t n = random.below(4); n > 0; --n) {
+      options.logit_bias.push_back({.id = static_cast<int32_t>(random.below(n_vocab + 3)),
+                                    .bias = static_cast<float>(4 * random.normal())});
+    }
+    // At temperature 0 the best one is taken, at another one an equal sampler draws the same from
+    // logits that are adjusted already.
+    SamplerOptions warm = options;
+    warm.temperature = 1;
+    warm.seed = random.next_u64();
+    SamplerOptions plain_warm = warm;
+    plain_warm.logit_bias.clear();
+    plain_warm.repeat_last_n = 0;
+    Sampler greedy = make(options);
+    Sampler sampled = make(warm);
+    Sampler reference = make(plain_warm);
+    std::vector<int32_t> accepted;
+    for (int step = 0; step < 40; ++step) {
+      SCOPED_TRACE(testing::Message() << "seed " << seed << ", case " << i << ", step " << step);
+      const auto logits = random_logits(random, n_vocab);
+      const auto expected = naive_adjusted(logits, accepted, options);
+      ASSERT_EQ(greedy.sample(logits), argmax(expected));
+      const int32_t id = sampled.sample(logits);
+      ASSERT_EQ(id, reference.sample(expected));
+      if (argmax(logits) != argmax(expected)) ++n_changed;
+      accepted.push_back(id);
+      greedy.accept(id);
+      sampled.accept(id);
+    }
+    greedy.forget_accepted();
+    const auto logits = random_logits(random, n_vocab);
+    ASSERT_EQ(greedy.sample(logits), argmax(naive_adjusted(logits, {}, options)));
+  }
+  EXPECT_GT(n_changed, 1000);
+}
+
+TEST(Sampler, ABiasOfMinusInfinityBansAToken) {
+  SamplerOptions options = plain(100, 6);
+  options.logit_bias = {{.id = 1, .bias = -kInfinity}, {.id = 9, .bias = 5}};
+  Sampler sampler = make(options);
+  std::set<int32_t> seen;
+  for (int i = 0; i < 200; ++i) seen.insert(sampler.sample(std::vector<float>{1, 50, 2}));
+  EXPECT_EQ(seen, (std::set<int32_t>{0, 2}));
+  options.logit_bias = {{.id = 0, .bias = -kInfinity}, {.id = 1, .bias = -kInfinity}};
+  EXPECT_EQ(make(options).sample(std::vector<float>{1, 2}), 0);  // nothing is left, but an id
+}
+
+TEST(Sampler, PenaltiesOfNothingChangeNothing) {
+  Random random(41);
+  const auto logits = random_logits(random, 30);
+  SamplerOptions options = plain(1, 42);
+  Sampler without = make(options);
+  options.repeat_penalty = 2;
+  options.repeat_last_n = 0;
+  Sampler with = make(options);
+  for (int i = 0; i < 50; ++i) {
+    const int32_t id = without.sample(logits);
+    ASSERT_EQ(with.sample(logits), id);
+    with.accept(id);
+  }
+}
+
 TEST(Sampler, RefusesBadOptions) {
   const auto expect_error = [](const SamplerOptions& options, const std::string& message) {
     const auto sampler = Sampler::create(options);
@@ -260,6 +355,15 @@ TEST(Sampler, RefusesBadOptions) {
   expect_error({.top_p = kNan}, "top-p: found nan");
   expect_error({.min_p = -0.1F}, "min-p: found -0.1, expected 0 to 1");
   expect_error({.min_p = kNan}, "min-p: found nan");
+  for (const float bad : {0.0F, -1.0F, 101.0F, kNan, kInfinity}) {
+    expect_error({.repeat_penalty = bad}, "repeat-penalty: found");
+  }
+  expect_error({.presence_penalty = kNan}, "presence-penalty: found nan, expected -100 to 100");
+  expect_error({.frequency_penalty = -101}, "frequency-penalty: found -101");
+  expect_error({.repeat_last_n = -2}, "repeat-last-n: found -2, expected -1 to");
+  expect_error({.logit_bias = {{.id = -1, .bias = 1}}}, "logit-bias: found token id -1");
+  expect_error({.logit_bias = {{.id = 3, .bias = kNan}}}, "logit-bias: found nan for token 3");
+  expect_error({.logit_bias = {{.id = 3, .bias = kInfinity}}}, "logit-bias: found inf for token 3");
   EXPECT_TRUE(Sampler::create({.top_k = std::numeric_limits<int32_t>::max()}));
 }
 

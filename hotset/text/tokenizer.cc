@@ -7,6 +7,7 @@
 #include "hotset/text/bpe_encoder.h"
 #include "hotset/text/byte_alphabet.h"
 #include "hotset/text/spm_encoder.h"
+#include "hotset/text/text_marks.h"
 
 namespace hotset::text {
 namespace {
@@ -231,7 +232,13 @@ Result<std::vector<int32_t>> Tokenizer::encode(std::string_view text, EncodeOpti
   for (size_t at = 0; at < text.size();) {
     const std::optional<SpecialTokens::Found> found = special.find(text, at);
     const size_t end = found ? found->begin : text.size();
-    if (end > at) HOTSET_RETURN_IF_ERROR(encoder_->encode(text.substr(at, end - at), ids));
+    const std::string_view plain = text.substr(at, end - at);
+    if (options.drop_marks && plain.contains(kTextMark)) {
+      const std::string clean = without_marks(plain);
+      if (!clean.empty()) HOTSET_RETURN_IF_ERROR(encoder_->encode(clean, ids));
+    } else if (!plain.empty()) {
+      HOTSET_RETURN_IF_ERROR(encoder_->encode(plain, ids));
+    }
     if (!found) break;
     ids.push_back(found->token.id);
     at = end + found->token.text.size();

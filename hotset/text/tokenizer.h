@@ -24,6 +24,9 @@ struct EncodeOptions {
   // Control tokens that are written in the text ("<|im_end|>") become these tokens. Off for text
   // from outside, which must not be able to end a turn. User-defined tokens always do.
   bool parse_special = false;
+  // The text has text marks (text_marks.h): no token is recognised across one, and then they are
+  // nothing.
+  bool drop_marks = false;
   // BOS in front, if texts of this model begin with one (Tokenizer::adds_bos()).
   bool add_bos = false;
   // EOS behind, if texts of this model end with one (Tokenizer::adds_eos()).

@@ -1,0 +1,83 @@
+// Chat templates made of the input, over messages made of the input. Whatever it is, rendering ends
+// with a text or an error that blames the template or the messages; and messages never write a
+// special token.
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+
+#include "hotset/text/builtin_chat_templates.h"
+#include "hotset/text/chat_template.h"
+
+namespace {
+
+using hotset::ErrorCode;
+using hotset::text::ChatTemplate;
+using hotset::text::ChatTemplateOptions;
+using nlohmann::json;
+
+constexpr std::string_view kEnd = "<|im_end|>";
+
+void require(bool condition, const char* what, std::string_view detail) {
+  if (condition) return;
+  std::fprintf(stderr, "chat_template_fuzz: %s: %.*s\n", what, static_cast<int>(detail.size()),
+               detail.data());
+  std::abort();
+}
+
+ChatTemplateOptions options() {
+  return {.bos_token = "<s>",
+          .eos_token = std::string(kEnd),
+          .special_tokens = {std::string(kEnd), "<s>", "<|im_start|>"},
+          .limits = {.memory = hotset::mib(16), .time_us = 0.5e6}};
+}
+
+std::string messages(std::string_view content) {
+  const std::string text(content);
+  return json({{{"role", "system"}, {"content", text.substr(0, text.size() / 2)}},
+               {{"role", "user"}, {"content", text}},
+               {{"role", "assistant"}, {"content", {{{"type", "text"}, {"text", text}}}}},
+               {{"role", text}, {"content", 1.5}, {text, {text, nullptr, true}}}})
+      .dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+void check_error(const hotset::Error& error) {
+  require(error.code != ErrorCode::kInternal, "a failure that is nobody's fault", error.message);
+  require(!error.message.empty(), "an error without a message", "");
+}
+
+void render_anything(std::string_view source, std::string_view content) {
+  const auto made = ChatTemplate::create(std::string(source), options());
+  if (!made) return check_error(made.error());
+  const auto rendered = made->render({.messages = messages(content)});
+  if (!rendered) check_error(rendered.error());
+}
+
+void render_builtin(std::string_view content) {
+  static const ChatTemplate chatml =
+      *ChatTemplate::create(std::string(*hotset::text::builtin_chat_template("chatml")), options());
+  const auto rendered = chatml.render({.messages = messages(content)});
+  require(rendered.has_value(), "the built-in template fails",
+          rendered ? "" : rendered.error().message);
+  int n_ends = 0;
+  for (size_t at = 0; (at = rendered->find(kEnd, at)) != std::string::npos; at += kEnd.size()) {
+    ++n_ends;
+  }
+  require(n_ends == 4, "a message has ended a turn", *rendered);
+}
+
+}  // namespace
+
+// A template, a zero byte, and the text of messages.
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t n_bytes) {
+  const std::string_view input(reinterpret_cast<const char*>(data), n_bytes);
+  const size_t end = std::min(input.find('\0'), input.size());
+  const std::string_view content = input.substr(std::min(end + 1, input.size()));
+  render_anything(input.substr(0, end), content);
+  render_builtin(content);
+  return 0;
+}

@@ -1,0 +1,80 @@
+// Chat templates: a model's own Jinja text turns messages into the text that the model was trained
+// to go on from. It is rendered by @huggingface/jinja in a sandbox (script_runtime.h); templates
+// come with models, from anywhere, so they get bounded memory and time, and reach nothing.
+// Thread-safe: any number of threads may render; they take turns.
+#ifndef HOTSET_TEXT_CHAT_TEMPLATE_H_
+#define HOTSET_TEXT_CHAT_TEMPLATE_H_
+
+#include <cstdint>
+#include <ctime>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "hotset/base/error.h"
+#include "hotset/text/script_runtime.h"
+#include "hotset/text/tokenizer.h"
+
+namespace hotset::text {
+
+struct ChatTemplateOptions {
+  std::string name = "chat template";  // for messages
+  std::string bos_token = {};          // variables of these names
+  std::string eos_token = {};
+  // Names of tokens that messages must not be able to write (text_marks.h).
+  std::vector<std::string> special_tokens = {};
+  ScriptLimits limits = {};  // of one rendering
+};
+
+// Fills in what a vocabulary says: BOS, EOS, and as special tokens its control tokens, those that
+// end a generation, and user-defined ones that look like signs between model and runtime
+// ("<|...|>").
+ChatTemplateOptions chat_template_options(const Tokenizer& tokenizer);
+
+// What a template gets, as JSON. Strings in it count as written by anyone; they get marks.
+struct ChatInput {
+  std::string messages = "[]";  // array of objects: role, content, tool_calls, ...
+  std::string tools = {};       // array; empty: none
+  std::string documents = {};   // array; empty: none
+  std::string variables = {};   // object: further variables (enable_thinking, ...); empty: none
+  bool add_generation_prompt = true;
+  std::tm now = {};  // local time, for strftime_now()
+};
+
+class ChatTemplate {
+ public:
+  // Reads `source`, bytes of Jinja text.
+  // Errors: kCorrupt: wrong syntax; kOutOfMemory, kCancelled, kUnsupported (nested too deeply): it
+  // needs more than `options.limits`. The message has the name and, where known, the line.
+  static Result<ChatTemplate> create(std::string source, ChatTemplateOptions options);
+  ChatTemplate(ChatTemplate&&) noexcept;
+  ChatTemplate& operator=(ChatTemplate&&) noexcept;
+  ~ChatTemplate();
+
+  // The prompt, with text marks in it: encode_chat() makes tokens of it, without_marks() text.
+  // Errors: kInvalidArgument: JSON of `input` that is none or of the wrong form, or the template
+  // refuses the messages (raise_exception) or fails on them; kOutOfMemory, kCancelled,
+  // kUnsupported: as create().
+  Result<std::string> render(const ChatInput& input) const;
+
+  const std::string& name() const;
+  const std::string& source() const;
+  // Whether the text of the template has `word` in it: what it may know of, "tools" for instance.
+  bool mentions(std::string_view word) const { return source().contains(word); }
+
+ private:
+  struct State;
+  explicit ChatTemplate(std::unique_ptr<State> state);
+
+  std::unique_ptr<State> state_;
+};
+
+// The ids of what a template has rendered. Special tokens that the template wrote are these tokens,
+// those in messages are text. BOS is in front once, if texts of this model begin with it, whether
+// the template writes it or not. Errors: as Tokenizer::encode().
+Result<std::vector<int32_t>> encode_chat(const Tokenizer& tokenizer, std::string_view rendered);
+
+}  // namespace hotset::text
+
+#endif  // HOTSET_TEXT_CHAT_TEMPLATE_H_

@@ -1,0 +1,58 @@
+// A sandbox for JavaScript (QuickJS): scripts can compute, and nothing else. There are no files,
+// no network, no modules, no clock and no `eval`; memory, time and depth are bounded.
+// Owns all memory of its scripts.
+// Thread-compatible: any thread, one at a time.
+#ifndef HOTSET_TEXT_SCRIPT_RUNTIME_H_
+#define HOTSET_TEXT_SCRIPT_RUNTIME_H_
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "hotset/base/clock.h"
+#include "hotset/base/error.h"
+#include "hotset/base/units.h"
+
+namespace hotset::text {
+
+struct ScriptLimits {
+  Bytes memory = mib(256);  // of everything that the scripts hold
+  double time_us = 10e6;    // of one call
+  const Clock* clock = &steady_clock();
+};
+
+class ScriptRuntime {
+ public:
+  // Errors: kOutOfMemory: `limits.memory` is too little even for the language.
+  static Result<std::unique_ptr<ScriptRuntime>> create(const ScriptLimits& limits);
+  ~ScriptRuntime();
+  ScriptRuntime(const ScriptRuntime&) = delete;
+  ScriptRuntime& operator=(const ScriptRuntime&) = delete;
+
+  // Runs a script, which may define what call() calls. Errors: as call().
+  Status load(std::string_view name, std::string_view source);
+  // Takes away what makes scripts of strings; load() does not work any more.
+  Status seal();
+
+  // The string that `object`.`function`(argument) gives; `object` is a global one. Bytes of
+  // `argument` that are no UTF-8 become U+FFFD.
+  // Errors: kOutOfMemory: the memory limit; kCancelled: the time limit; kUnsupported: calls nested
+  // too deeply; kInternal: any other exception of the script, or no string. After the first two
+  // the scripts may be in any state: is_spent(). They can be asked about it, in a new call.
+  Result<std::string> call(const char* object, const char* function, std::string_view argument);
+
+  // Whether a limit was hit, so that this runtime should not be used for anything else.
+  bool is_spent() const;
+  // The most memory that scripts have held so far.
+  Bytes peak_memory() const;
+
+ private:
+  struct State;
+  explicit ScriptRuntime(std::unique_ptr<State> state);
+
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace hotset::text
+
+#endif  // HOTSET_TEXT_SCRIPT_RUNTIME_H_

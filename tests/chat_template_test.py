@@ -1,0 +1,563 @@
+#!/usr/bin/env python3
+"""hotset's chat templates against Python's jinja2, which models' authors write for.
+
+Every template below is rendered by both for many inputs. Where jinja2 gives a text, hotset must give
+the same; where it fails, hotset must fail too. HOTSET_RENDER is the program that renders; ctest sets
+it. Without jinja2 for the interpreter (Debian: python3-jinja2) the test is skipped, exit status 77.
+"""
+import datetime
+import itertools
+import json
+import os
+import pathlib
+import random
+import subprocess
+import sys
+import unittest
+
+try:
+    import jinja2
+    import jinja2.sandbox
+except ImportError:
+    # The distribution's interpreter has the distribution's package; another one may come first.
+    debian = "/usr/bin/python3"
+    if os.path.realpath(sys.executable) != os.path.realpath(debian) and os.path.exists(debian):
+        os.execv(debian, [debian, *sys.argv])
+    print(f"SKIPPED: {sys.executable} has no jinja2; scripts/setup installs python3-jinja2")
+    sys.exit(77)
+
+RENDER = os.environ.get("HOTSET_RENDER", "")
+NOW = datetime.datetime(2026, 3, 7, 15, 4, 5)
+SEED = 20261129
+
+
+def refuse(message):
+    raise jinja2.exceptions.TemplateError(message)
+
+
+def to_json(x, ensure_ascii=False, indent=None, separators=None, sort_keys=False):
+    return json.dumps(x, ensure_ascii=ensure_ascii, indent=indent, separators=separators,
+                      sort_keys=sort_keys)
+
+
+def environment():
+    """jinja2 as the libraries that serve chat templates set it up."""
+    made = jinja2.sandbox.ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"])
+    made.filters["tojson"] = to_json
+    made.globals["raise_exception"] = refuse
+    made.globals["strftime_now"] = NOW.strftime
+    return made
+
+
+ENVIRONMENT = environment()
+
+
+def expected(request):
+    variables = {**request.get("variables", {}), "messages": request["messages"],
+                 "add_generation_prompt": request.get("add_generation_prompt", True),
+                 "bos_token": "<s>", "eos_token": "</s>"}
+    for name in ("tools", "documents"):
+        if name in request:
+            variables[name] = request[name]
+    try:
+        return {"text": ENVIRONMENT.from_string(request["template"]).render(**variables)}
+    except (jinja2.exceptions.TemplateError, TypeError, ValueError, KeyError, IndexError,
+            AttributeError, OverflowError, ZeroDivisionError) as error:
+        return {"error": str(error)}
+
+
+CONVERSATIONS = [
+    [],
+    [{"role": "user", "content": "Hello"}],
+    [{"role": "system", "content": "  Be brief. \n"}, {"role": "user", "content": "Hi\nthere"}],
+    [{"role": "user", "content": "a"}, {"role": "assistant", "content": "<think>\nhm\n</think>\n\n b "},
+     {"role": "user", "content": ""}],
+    [{"role": "user", "content": [{"type": "text", "text": "What is "}, {"type": "image"},
+                                  {"type": "text", "text": "this?"}]}],
+    [{"role": "user", "content": "2+2?"},
+     {"role": "assistant", "content": None, "tool_calls": [
+         {"id": "c1", "type": "function",
+          "function": {"name": "add", "arguments": {"a": 2, "b": 2.0, "deep": {"x": [1, None, True]}}}},
+         {"id": "c2", "type": "function", "function": {"name": "noop", "arguments": {}}}]},
+     {"role": "tool", "tool_call_id": "c1", "name": "add", "content": "{\"sum\": 4}"},
+     {"role": "tool", "tool_call_id": "c2", "content": "done"},
+     {"role": "assistant", "reasoning_content": "easy", "content": "4"},
+     {"role": "user", "content": "Grüße, 你好 😀 \"quoted\" 'single' \\ back <b>&amp;</b>"}],
+    [{"role": "assistant", "content": "first"}, {"role": "user", "content": "second"}],
+    [{"role": "user", "content": "one"}, {"role": "user", "content": "two"}],
+]
+
+TOOLS = [
+    {"type": "function", "function": {
+        "name": "get_weather", "description": "Weather at a place, in °C.\nDaily.",
+        "parameters": {"type": "object", "required": ["place"], "properties": {
+            "place": {"type": "string", "description": "Town"},
+            "days": {"type": "integer", "minimum": 1, "maximum": 10.5, "default": 1},
+            "units": {"type": "string", "enum": ["metric", "imperial"]},
+            "items": {"type": "array", "items": {"type": ["number", "null"]}}}}}},
+    {"type": "function", "function": {"name": "noop", "parameters": {"type": "object", "properties": {}}}},
+]
+
+# Templates of our own that use all that those of models use.
+CHAT_TEMPLATES = {
+    # Thinking that is kept for the last question only, tools as JSON lines, answers of tools in runs.
+    "thinking": """
+{%- macro open_turn(who) %}{{ '<|im_start|>' ~ who ~ '\\n' }}{% endmacro %}
+{%- macro close_turn() %}{{ '<|im_end|>' }}{{ '\\n' }}{% endmacro %}
+{%- set found = namespace(question=-1) %}
+{%- for m in messages[::-1] if m.role == 'user' and m.content is string %}
+    {%- if not m.content.startswith('[auto]') and not m.content.endswith('[/auto]') %}
+        {%- set found.question = messages.index(m) %}
+        {%- break %}
+    {%- endif %}
+{%- endfor %}
+{%- set preface = messages | selectattr('role', 'equalto', 'system') | map(attribute='content') | join('\\n') %}
+{%- if preface or tools %}
+    {{- open_turn('system') }}
+    {{- preface | trim }}
+    {%- if tools %}
+        {{- '\\n\\nYou may call:' if preface else 'You may call:' }}
+        {%- for tool in tools %}
+            {{- '\\n* ' ~ (tool.function | default(tool) | tojson) }}
+        {%- endfor %}
+    {%- endif %}
+    {{- close_turn() }}
+{%- endif %}
+{%- for m in messages if m.role != 'system' %}
+    {%- set said = m.content if m.content is string else '' %}
+    {%- if m.role == 'tool' %}
+        {%- if not loop.previtem or loop.previtem.role != 'tool' %}{{ open_turn('tools') }}{% endif %}
+        {{- '<answer id=' ~ (m.tool_call_id | default('?') | tojson) ~ '>' ~ said ~ '</answer>' }}
+        {%- if loop.nextitem is undefined or loop.nextitem.role != 'tool' %}{{ close_turn() }}{% else %}{{ '\\n' }}{% endif %}
+    {%- elif m.role == 'assistant' %}
+        {%- set thought = m.reasoning_content if m.reasoning_content is string else '' %}
+        {%- if not thought and '</think>' in said %}
+            {%- set parts = said.split('</think>', 1) %}
+            {%- set thought = parts[0].split('<think>')[-1].strip('\\n') %}
+            {%- set said = parts[-1].lstrip('\\n') %}
+        {%- endif %}
+        {{- open_turn(m.role) }}
+        {%- if thought and loop.revindex0 < messages | length - found.question %}
+            {{- '<think>\\n' + thought.rstrip('\\n') + '\\n</think>\\n\\n' }}
+        {%- endif %}
+        {{- said }}
+        {%- for call in m.tool_calls or [] %}
+            {{- '\\n' if said or not loop.first }}
+            {%- set f = call.function or call %}
+            {{- '{"call": "' ~ f.name ~ '", "with": ' ~ (f.arguments if f.arguments is string else f.arguments | tojson) ~ '}' }}
+        {%- endfor %}
+        {{- close_turn() }}
+    {%- else %}
+        {{- open_turn(m.role) + said + close_turn() }}
+    {%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- open_turn('assistant') }}
+    {%- if enable_thinking is defined and enable_thinking is false %}{{ '<think>\\n\\n</think>\\n\\n' }}{% endif %}
+{%- endif %}
+""",
+    # Schemas of tools as types, by macros that call each other and themselves.
+    "types": """
+{%- macro list_of(names, quote) -%}
+    {%- for name in names -%}{{ quote ~ name ~ quote }}{%- if not loop.last %} | {% endif -%}{%- endfor -%}
+{%- endmacro -%}
+{%- macro shape(schema, depth=0) -%}
+    {%- set kind = schema.type | default('any') -%}
+    {%- if schema.enum -%}
+        {{- list_of(schema.enum, '"') -}}
+    {%- elif kind is iterable and kind is not string and kind is not mapping -%}
+        {{- list_of(kind, '') -}}
+    {%- elif kind == 'array' -%}
+        list<{{ shape(schema['items'], depth + 1) if schema['items'] is defined else 'any' }}>
+    {%- elif kind == 'object' and schema.properties -%}
+        {
+        {%- for key, inner in schema.properties.items() %}
+            {%- if inner.description is defined %} /* {{ inner.description | replace('\\n', ' ') }} */{% endif %}
+            {{- '  ' * (depth + 1) ~ key ~ ('' if key in (schema.required or []) else '?') ~ ': ' ~ shape(inner, depth + 1) }}
+            {%- if inner.default is defined and inner.default is not none %} = {{ inner.default }}{% endif -%}
+            {{- ';' if not loop.last -}}
+        {%- endfor -%}
+        }
+    {%- else -%}
+        {{- kind -}}
+    {%- endif -%}
+{%- endmacro -%}
+<|start|>system<|message|>It is {{ strftime_now("%A, %d %B %Y") }}; effort: {{ reasoning_effort | default("medium", true) | upper }}.
+{%- for tool in tools | default([]) %}
+
+{% set f = tool.function -%}
+{% if f.description %}# {{ f.description | indent(2) }}
+{% endif -%}
+{{ f.name }}: {{ shape(f.parameters) }}
+{%- endfor -%}
+<|end|>
+{%- for m in messages -%}
+    {%- if 'tool_calls' in m -%}
+        {%- for call in m.tool_calls | map(attribute='function') -%}
+            <|start|>{{ m.role }} to={{ call['name'] }}<|message|>{{ call.arguments | tojson(separators=(',', ':')) }}<|call|>
+        {%- endfor -%}
+    {%- elif m.role == 'tool' -%}
+        {%- if loop.previtem is not defined -%}{{- raise_exception("a tool answers nobody") -}}{%- endif -%}
+        <|start|>{{ m.name or 'tool' }}<|message|>{{ m.content | tojson }}<|end|>
+    {%- elif m.content is string -%}
+        <|start|>{{ m.role }}<|message|>{{ m.content }}<|end|>
+    {%- else -%}
+        <|start|>{{ m.role }}<|message|>{{ m.content | map(attribute='text', default='') | join }}<|end|>
+    {%- endif -%}
+{%- endfor -%}
+{%- if add_generation_prompt -%}<|start|>assistant{%- endif -%}
+""",
+    # Roles that must alternate, a system message that goes into the last question, tool ids checked.
+    "strict": """
+{%- set first = messages | first -%}
+{%- set talk = messages[1:] if first and first.role == 'system' else messages -%}
+{%- set turn = namespace(expects='user') -%}
+{%- for m in talk | rejectattr('role', 'in', ['tool']) | rejectattr('tool_calls', 'defined') -%}
+    {%- if m['role'] != turn.expects -%}
+        {{- raise_exception('message %d: found %s, expected %s' % (loop.index, m.role, turn.expects)) -}}
+    {%- endif -%}
+    {%- set turn.expects = 'assistant' if turn.expects == 'user' else 'user' -%}
+{%- endfor -%}
+{%- set questions = talk | selectattr('role', 'equalto', 'user') | list -%}
+{{- bos_token -}}
+{%- for m in talk -%}
+    {%- if m.role == 'user' -%}
+        {%- if tools and m == questions[-1] -%}
+            [TOOLS]
+            {%- for tool in tools -%}
+                {{- '{' -}}
+                {%- for key, value in tool.function.items() if key != 'strict' -%}
+                    {{- '"' + key + '": ' + (('"' + value + '"') if value is string else value | tojson) -}}
+                    {{- ', ' if not loop.last -}}
+                {%- endfor -%}
+                {{- '}' -}}{{- ',' if not loop.last -}}
+            {%- endfor -%}
+            [/TOOLS]
+        {%- endif -%}
+        {{- '[Q] ' -}}
+        {%- if loop.last and talk | length < messages | length -%}{{- first.content + '\\n\\n' -}}{%- endif -%}
+        {{- m.content ~ ' [/Q]' -}}
+    {%- elif m.tool_calls is defined -%}
+        {%- for call in m.tool_calls -%}
+            {%- if call.id is not defined or call.id | length != 2 -%}
+                {{- raise_exception('ids of calls have two characters, found ' ~ call.id) -}}
+            {%- endif -%}
+            {%- set written = call.function | tojson -%}
+            {{- '[CALL]' ~ written[:-1] ~ ', "id": "' ~ call.id ~ '"' ~ written[-1:] -}}
+        {%- endfor -%}
+        {{- eos_token -}}
+    {%- elif m.role == 'assistant' -%}
+        {{- ' ' + m['content'] | trim + eos_token -}}
+    {%- elif m.role == 'tool' -%}
+        {%- set result = m.content.content if m.content.content is defined else m.content -%}
+        {{- '[RESULT]' + result | string + '#' + m.tool_call_id + '[/RESULT]' -}}
+    {%- else -%}
+        {{- raise_exception('nobody is a ' + m.role) -}}
+    {%- endif -%}
+{%- endfor -%}
+""",
+    # Variables with fallbacks, a date, tools as indented JSON, parts with pictures.
+    "dated": """
+{{- bos_token }}
+{%- set offered = custom_tools if custom_tools is defined else (tools if tools is defined else none) %}
+{%- if today is not defined %}
+    {%- set today = strftime_now("%d %b %Y") if strftime_now is defined else "unknown" %}
+{%- endif %}
+{%- if messages and messages[0]['role'] == 'system' %}
+    {%- set preface = messages[0]['content'] | trim %}
+    {%- set rest = messages[1:] %}
+{%- else %}
+    {%- set preface = "" %}
+    {%- set rest = messages %}
+{%- endif %}
+{%- set header %}
+Today is {{ today }}.
+{% if offered is not none %}
+Tools:
+{% for tool in offered %}
+{{ tool | tojson(indent=4) }}
+{% endfor %}
+{% endif %}
+{% endset %}
+{{- "<|header|>system<|/header|>" ~ header.strip() ~ "\\n" ~ preface ~ "<|over|>" }}
+{%- for m in rest %}
+    {%- if 'tool_calls' in m %}
+        {%- if m.tool_calls | length > 1 %}{{ raise_exception("one call at once, please") }}{% endif %}
+    {%- elif m.role in ('tool', 'ipython') %}
+        {%- if m.content is mapping or m.content is iterable %}{{ m.content | tojson }}{% else %}{{ m.content }}{% endif %}
+    {%- else %}
+        {{- "<|header|>" + m['role'] + "<|/header|>" }}
+        {%- if m.content is string %}{{ m['content'] | trim }}
+        {%- else %}
+            {%- for part in m.content %}{{ '<|picture|>' if part['type'] == 'image' else part['text'] }}{% endfor %}
+        {%- endif %}
+        {{- "<|over|>" }}
+    {%- endif %}
+{%- endfor %}
+{{- "<|header|>assistant<|/header|>" if add_generation_prompt }}
+""",
+    # Text between the tags instead of strings, contents of any form, arguments as pairs of tags.
+    "tagged": """
+[begin]
+{% macro shown(content) -%}
+    {%- if content is string -%}{{ content }}
+    {%- elif content is mapping -%}{{ content.text }}
+    {%- elif content is iterable -%}{% for part in content %}{{ shown(part) }}{% endfor %}
+    {%- else -%}{{ content }}
+    {%- endif -%}
+{%- endmacro %}
+{% set at = namespace(user=-1) %}
+{% for m in messages %}{% if m.role == 'user' %}{% set at.user = loop.index0 %}{% endif %}{% endfor %}
+{% for m in messages %}
+<{{ m.role }}>
+{% if m.role == 'assistant' %}
+{% set text = shown(m.content) %}
+{% set thought = m.reasoning_content | default(text.split('</think>')[0].split('<think>')[-1] if '</think>' in text else '', true) %}
+{% if loop.index0 > at.user and thought %}
+  <think>{{ thought.strip() }}</think>
+{% endif %}
+{{ text.split('</think>')[-1].strip() }}
+{% for call in m.tool_calls or [] %}
+{% set call = call.function or call %}
+  <call name="{{ call.name }}">
+{% for key, value in call.arguments.items() %}
+    <{{ key }}>{{ value if value is string else value | tojson(ensure_ascii=False) }}</{{ key }}>
+{% endfor %}
+  </call>
+{%- endfor %}
+{% elif m.role == 'tool' %}
+{{- '(first)' if loop.first or messages[loop.index0 - 1].role != 'tool' else '(more)' }} {{ shown(m.content) }}
+{% else %}
+{{ shown(m.content) }}{{ ' (no thinking)' if enable_thinking is defined and not enable_thinking and not shown(m.content).endswith('!') }}
+{% endif %}
+</{{ m.role }}>
+{% endfor %}
+{%- if add_generation_prompt -%}
+<assistant>
+{%- endif -%}
+""",
+    "call blocks": """
+{% macro turn(role, end='<|end|>') %}
+<|{{ role }}|>
+{{ caller() }}{{ end }}
+{% endmacro %}
+{% macro each(list) %}
+{% for x in list %}
+- {{ caller(x) }}
+{% endfor %}
+{% endmacro %}
+{% for m in messages %}
+{% call turn(m.role) %}{{ m.content | string | trim }}{% endcall %}
+{% if m.tool_calls %}
+{% call(call) each(m.tool_calls) %}
+{{ call.function.name }}({% for k, v in call.function.arguments | dictsort %}{{ k }}={{ v }}{{ ", " if not loop.last }}{% endfor %})
+{% endcall %}
+{% endif %}
+{% endfor %}
+""",
+}
+
+# One expression or two each, for the corners.
+EXPRESSIONS = [
+    # Values as text.
+    "{{ none }}|{{ true }}|{{ 1.0 }}|{{ 0.1 + 0.2 }}|{{ 100000000000000000.0 }}|{{ -0.0 }}",
+    "{{ [1, 'a', none, true, 2.50, ['b'], {'k': 'v'}, (1, 2)] }}",
+    "{{ \"it's\" }}{{ [\"it's\", 'say \"x\"', 'both \\'\\\"', 'tab\\t', 'é\\u00a0'] }}",
+    "{{ {'a': {'b': [1, 2]}, 'c': none} }}{{ {} }}{{ [] }}",
+    "{{ 'a' ~ 1 ~ none ~ true ~ [1] ~ undefined_name }}",
+    # Operators.
+    "{{ 7 // 2 }} {{ -7 // 2 }} {{ -7 % 3 }} {{ 7 % -3 }} {{ 7 / 2 }} {{ 2 ** 10 }} {{ 2 ** -1 }} {{ 7.5 // 2 }} {{ 1 - -1 }}",
+    "{{ 'ab' * 3 }}{{ [1, 2] * 2 }}{{ [1] + [2] }}{{ 3 * 'x' }}{{ 'x' * -1 }}",
+    "{{ 1 == 1.0 }} {{ 1 == '1' }} {{ true == 1 }} {{ none == false }} {{ [1, [2]] == [1, [2]] }} {{ {'a': 1} == {'a': 1.0} }} {{ 'a' != 'b' }} {{ (1, 2) == [1, 2] }}",
+    "{{ 'a' < 'b' }} {{ 'B' < 'a' }} {{ [1, 2] < [1, 3] }} {{ 1 < 2.5 }} {{ 2 >= 2 }}",
+    "{{ 'b' in 'abc' }} {{ 2 in [1, 2] }} {{ 'k' in {'k': 1} }} {{ 'x' not in 'abc' }} {{ 1 in ['1'] }} {{ [1] in [[1]] }} {{ 3 in {} }}",
+    "{{ 'x' and 0 or 'y' }} {{ not '' }} {{ [] or {} or none or 'last' }} {{ 1 and [] }}",
+    "{{ 1 if false }}|{{ 'a' if 1 else 'b' if 0 else 'c' }}|{{ ('a' if 0 else 'b') ~ 'c' }}",
+    "{{ '%s is %d, %.2f%%' % ('x', 3, 2.5) }} {{ '%s' % 'y' }} {{ '%05d|%-4s|%r' % (42, 'a', 'b') }}",
+    "{{ 1 + 'a' }}", "{{ 'a' + 1 }}", "{{ none + 1 }}", "{{ 1 < 'a' }}", "{{ 1 / 0 }}", "{{ {} < {} }}",
+    # Undefined.
+    "{{ x is defined }} {{ x is undefined }} [{{ x }}] {{ x | default('d') }} {{ x | length }} {{ x or 'o' }} {{ x == y }}",
+    "{{ x.y }}", "{{ x['y'] }}", "{{ messages.nothing.more }}", "{{ x() }}", "{{ x + 1 }}", "{{ {}.a.b }}",
+    "{% for a in x %}never{% else %}none{% endfor %}{{ 'a' in x }}{{ x | join(',') }}{{ x | list }}",
+    "{{ x | tojson }}", "{{ none.a }}", "{{ none | length }}", "{{ 3 | upper }}{{ none | trim }}",
+    # Strings.
+    "{{ '  a b  c '.split() }}{{ 'a,b,,c'.split(',') }}{{ 'a b c d'.split(' ', 2) }}{{ ' a  b c '.split(none, 1) }}{{ ''.split() }}{{ ''.split(',') }}",
+    "{{ 'a,b,c'.rsplit(',', 1) }}{{ ' a b c '.rsplit(none, 1) }}{{ 'a\\nb\\r\\nc\\n'.splitlines() }}{{ 'k=v=w'.partition('=') }}{{ 'k=v=w'.rpartition('=') }}",
+    "[{{ ' \\n a\\t '.strip() }}][{{ 'xxaxx'.strip('x') }}][{{ '\\n\\n a '.lstrip('\\n') }}][{{ 'abcba'.rstrip('ab') }}][{{ '\\u00a0x\\u2003'.strip() }}]",
+    "{{ 'Hello'.startswith('He') }}{{ 'Hello'.endswith(('x', 'lo')) }}{{ 'Hello'.startswith(('x', 'y')) }}{{ 'abc'.find('c') }}{{ 'abc'.find('z') }}{{ 'é😀c'.find('c') }}",
+    "{{ 'hello wORLD'.title() }}|{{ 'hELLO wORLD'.capitalize() }}|{{ 'aBc'.upper() }}|{{ 'aBc'.lower() }}|{{ 'aBc'.swapcase() }}|{{ \"it's\".title() }}",
+    "{{ 'aaa'.replace('a', 'b', 2) }}{{ 'abc'.replace('', '-') }}{{ 'a.b'.replace('.', '$&') }}{{ 'x'.replace('y', 'z') }}",
+    "{{ 'abc'.removeprefix('a') }}{{ 'abc'.removesuffix('c') }}{{ 'abc'.removesuffix('') }}{{ 'abcabc'.count('bc') }}{{ 'abc'.index('b') }}{{ 'aaa'.rfind('a') }}",
+    "{{ ', '.join(['a', 'b']) }}{{ '{} and {}'.format('x', 'y') }}{{ '{0} {n}'.format('x', n='y') }}{{ '42'.zfill(5) }}{{ '-4'.zfill(4) }}{{ 'a'.center(4, '*') }}{{ 'ab'.center(5) }}|{{ 'a'.ljust(3) }}|{{ 'a'.rjust(3) }}",
+    "{{ '12'.isdigit() }}{{ 'a1'.isalnum() }}{{ 'ab'.isalpha() }}{{ ' '.isspace() }}{{ ''.isdigit() }}{{ 'AB'.isupper() }}{{ 'ab1'.islower() }}{{ '1'.isupper() }}",
+    "{{ 'héllo😀!'[5] }}{{ 'héllo😀!'[-1] }}{{ 'héllo😀!'[1:6:2] }}{{ 'abc'[::-1] }}{{ 'abc'[5:] }}{{ 'héllo😀' | length }}{{ 'abc'[7] is defined }}",
+    # Lists, mappings, slices.
+    "{% set l = [0, 1, 2, 3, 4] %}{{ l[1:3] }}{{ l[:-1] }}{{ l[-2:] }}{{ l[::2] }}{{ l[::-1] }}{{ l[3:1:-1] }}{{ l[10:] }}{{ l[-1] }}{{ l[7] }}{{ l[:] }}",
+    "{% set d = {'b': 1, 'a': 2, 'items': 'hidden'} %}{{ d.b }}{{ d['items'] }}{{ d.get('z') }}{{ d.get('z', 9) }}{{ d.get('a') }}{{ d.keys() | list }}{{ d.values() | list }}{{ d.items() | list }}",
+    "{% for k, v in {'x': 1, 'y': [2]}.items() %}{{ loop.index }}{{ k }}={{ v }};{% endfor %}{% for k in {'p': 1} %}{{ k }}{% endfor %}",
+    "{% for a, b in [(1, 2), [3, 4]] %}{{ a + b }},{% endfor %}{% for c in 'héy' %}{{ c }}.{% endfor %}{{ [3, 1].index(1) }}{{ [1, 1].count(1) }}",
+    "{{ dict(a=1, b='x') }}{{ dict([('k', 2)]) }}{{ range(3) | list }}{{ range(1, 10, 4) | list }}{{ range(3, 0, -1) | list }}{{ range(0) | list }}",
+    "{% for i in range(100001) %}{% endfor %}", "{{ range(1, 2, 0) }}", "{% for a, b in [[1]] %}{% endfor %}", "{% for x in 3 %}{% endfor %}",
+    # Scopes.
+    "{% set x = 1 %}{% for i in [1, 2] %}{{ x }}{% set x = i + 10 %}{{ x }}{% endfor %}{{ x }}",
+    "{% for i in [1, 2] %}{{ y is defined }}{% set y = 1 %}{% endfor %}{{ y is defined }}{{ i is defined }}",
+    "{% set ns = namespace(n=0, l=[]) %}{% for i in range(4) %}{% set ns.n = ns.n + i %}{% set ns.l = ns.l + [i] %}{% endfor %}{{ ns.n }}{{ ns.l }}{{ ns.zz is defined }}",
+    "{% if true %}{% set z = 5 %}{% endif %}{{ z }}{% set a, b = (1, 2) %}{{ a }}{{ b }}{% set t %}block {{ a }}{% endset %}{{ t | upper }}",
+    "{% macro m(a, b='B', c=none) %}[{{ a }}{{ b }}{{ c }}]{% endmacro %}{{ m(1) }}{{ m(1, c=3) }}{{ m(b=2, a=0) }}{{ m() }}{{ m('x') | upper }}{{ m(1) ~ m(2) }}",
+    "{% macro v() %}{{ varargs }}{{ kwargs }}{% endmacro %}{{ v(1, 2, k=3) }}{% macro w(a) %}{% endmacro %}", "{% macro w(a) %}{% endmacro %}{{ w(1, 2) }}",
+    "{% macro inner() %}{{ i is defined }}{{ outer }}{% endmacro %}{% set outer = 'o' %}{% for i in [1] %}{{ inner() }}{% endfor %}",
+    "{% macro fib(n) %}{% if n < 2 %}{{ n }}{% else %}{{ fib(n - 1) | int + fib(n - 2) | int }}{% endif %}{% endmacro %}{{ fib(9) }}",
+    "{% macro wrap() %}<{{ caller() }}>{% endmacro %}{% call wrap() %}in{% endcall %}{% call wrap() %}{{ 1 + 1 }}{% endcall %}",
+    # Loops.
+    "{% for m in [1, 2, 3] %}{{ loop.index }}{{ loop.index0 }}{{ loop.revindex }}{{ loop.revindex0 }}{{ loop.first }}{{ loop.last }}{{ loop.length }}{{ loop.previtem }}{{ loop.nextitem }};{% endfor %}",
+    "{% for m in [1, 2, 3, 4] if m % 2 == 0 %}{{ loop.index }}{{ m }}{{ loop.previtem is defined }}{{ loop.cycle('a', 'b') }}{% else %}none{% endfor %}{% for m in [] %}x{% else %}empty{% endfor %}",
+    "{% for i in range(6) %}{% if i == 1 %}{% continue %}{% endif %}{% if i == 4 %}stop{% break %}{% endif %}{{ i }}{% else %}no{% endfor %}{% for i in [1] %}{% continue %}{% else %}no{% endfor %}",
+    "{% for a in [1, 2] %}{% for b in 'xy' %}{{ loop.index }}{{ a }}{{ b }}{% if b == 'x' and a == 2 %}{% break %}{% endif %}{% endfor %}{{ loop.index }}{% endfor %}",
+    "{% for x in [1, 1, 2] %}{{ loop.changed(x) }}{% endfor %}{% for x in messages | reverse %}{{ loop.index }}{% endfor %}",
+    # Filters.
+    "{{ [3, 1, 2] | sort }}{{ ['b', 'A', 'c'] | sort }}{{ ['b', 'A'] | sort(case_sensitive=true) }}{{ [1, 3, 2] | sort(reverse=true) }}{{ [{'n': 2}, {'n': 1}] | sort(attribute='n') }}",
+    "{{ [1, 2, 3] | sum }}{{ [{'n': 2}, {'n': 1.5}] | sum(attribute='n') }}{{ [3, 1] | min }}{{ [3, 1] | max }}{{ ['b', 'C'] | max }}{{ [] | min is defined }}",
+    "{{ ['a', 'A', 'b', 'a'] | unique | list }}{{ [1, 2, 1] | unique | join('-') }}{{ 'abc' | reverse }}{{ [1, 2] | reverse | list }}{{ 'abc' | list }}{{ {'a': 1} | list }}",
+    "{{ ['a', 'b'] | map('upper') | join(',') }}{{ [' a '] | map('trim') | list }}{{ [{'n': {'m': 1}}, {}] | map(attribute='n.m', default=0) | list }}{{ [[1, 2]] | map(attribute=1) | list }}{{ ['x'] | map('replace', 'x', 'y') | list }}",
+    "{{ [1, 2, 3, 4] | select('odd') | list }}{{ [1, 2, 3] | reject('equalto', 2) | list }}{{ [0, 1, ''] | select | list }}{{ [0, 1] | reject | list }}{{ [1, 5] | select('>', 2) | list }}{{ ['a', 1] | select('string') | list }}{{ [1, 2] | select('in', [2, 3]) | list }}",
+    "{{ messages | selectattr('role', 'equalto', 'user') | map(attribute='role') | list }}{{ messages | rejectattr('role', 'eq', 'user') | list | length }}{{ messages | selectattr('tool_calls') | list | length }}{{ messages | selectattr('content', 'defined') | list | length }}{{ messages | selectattr('content', 'string') | map(attribute='content') | first }}{{ messages | selectattr('role', 'in', ['user']) | list | length }}",
+    "{{ 'a' | default('x') }}{{ '' | default('x', true) }}{{ none | default('x') }}{{ none | d('x', boolean=true) }}{{ zz | default }}|{{ zz.a | default('q') if zz is defined else 'no' }}",
+    "{{ [1, 'b', none, 2.0] | join('+') }}{{ [{'a': 1}, {'a': 2}] | join(', ', attribute='a') }}{{ 'abc' | join('.') }}{{ [] | join(',') }}{{ [1, 2] | first }}{{ [1, 2] | last }}{{ [] | first is defined }}{{ 'xyz' | last }}",
+    "{{ '42' | int + 1 }}{{ '4.9' | int }}{{ 'x' | int }}{{ 'x' | int(7) }}{{ 3.9 | int }}{{ '1.5' | float }}{{ 'x' | float }}{{ ' 5 ' | int }}{{ true | int }}{{ none | int }}{{ -3 | abs }}{{ -3.5 | abs }}",
+    "{{ 2.5 | round }}{{ 3.5 | round }}{{ 2.345 | round(2) }}{{ 2.1 | round(method='ceil') }}{{ 2.9 | round(0, 'floor') }}{{ 7 | round }}{{ 42.55 | round(1) }}",
+    "[{{ ' x ' | trim }}][{{ 'xxyxx' | trim('x') }}]{{ 'aXb' | replace('X', '-') }}{{ 'a a a' | replace('a', 'b', 2) }}{{ 'hello world-wide' | title }}{{ 'hELLO' | capitalize }}{{ 'a b' | wordcount }}{{ 'x' | center(5) }}|{{ [1,2,3] | length }}{{ {'a': 1} | count }}{{ 5 | string + 'x' }}",
+    "{{ 'a\\nb\\n\\nc' | indent }}|{{ 'a\\nb' | indent(2, true) }}|{{ 'a\\n\\nb' | indent(2, blank=true) }}|{{ 'a\\nb' | indent('> ') }}|{{ 'a\\n' | indent }}|",
+    "{{ {'b': 1, 'A': 2} | dictsort }}{{ {'b': 1, 'a': 2} | dictsort(by='value') }}{{ {'b': 1, 'a': 2} | dictsort(reverse=true) }}{{ {'b': 1} | items | list }}{{ [1, 2, 3, 4, 5] | batch(2) | list }}{{ [1, 2, 3] | batch(2, 'x') | list }}",
+    "{% for key, group in [{'k': 'b', 'v': 1}, {'k': 'a', 'v': 2}, {'k': 'b', 'v': 3}] | groupby('k') %}{{ key }}:{{ group | map(attribute='v') | list }};{% endfor %}",
+    "{{ '<a href=\"x\">&\\'</a>' | escape }}{{ '<b>' | e }}{{ '<b>' | safe }}{{ '%s-%s' | format('a', 'b') }}{{ 'x' | nothing }}", "{{ [1] | map('nothing') | list }}", "{{ 1 is nothing }}",
+    # tojson.
+    "{{ messages | tojson }}", "{{ messages | tojson(indent=2) }}", "{{ messages | tojson(ensure_ascii=true) }}", "{{ messages | tojson(sort_keys=true, separators=(',', ':')) }}",
+    "{{ [] | tojson(indent=2) }}{{ {} | tojson(indent=2) }}{{ [[], {}, [1]] | tojson(indent=1) }}{{ 'a\"\\\\\\n\\u0001\\u007f/<>&é😀' | tojson }}{{ 'é\\u007f😀' | tojson(ensure_ascii=true) }}",
+    "{{ [1, 1.0, 1.5, -0.0, 100000000000000000000.0, 0.00001, true, none] | tojson }}{{ (1, 2) | tojson }}{{ [1.0, {'a': 2.0}] | tojson(indent=3) }}{{ 'x' | tojson | length }}{{ 3 | tojson(indent=4) }}",
+    "{{ x | tojson }}", "{{ range | tojson }}",
+    # Tests.
+    "{{ 1 is number }}{{ true is number }}{{ true is boolean }}{{ 1 is boolean }}{{ 1.0 is float }}{{ 1 is integer }}{{ true is integer }}{{ 'x' is string }}{{ [] is iterable }}{{ 'x' is iterable }}{{ {} is iterable }}{{ 1 is iterable }}{{ (1, 2) is iterable }}",
+    "{{ {} is mapping }}{{ [] is mapping }}{{ [] is sequence }}{{ 'x' is sequence }}{{ 3 is sequence }}{{ none is none }}{{ x is none }}{{ 3 is odd }}{{ 3 is even }}{{ range is callable }}{{ 'x' is callable }}{{ true is true }}{{ 1 is true }}{{ 'ab' is lower }}{{ 'AB' is upper }}{{ 'A1' is upper }}{{ not x is defined }}{{ x is not defined }}",
+    # White space.
+    "a  {%- if true -%}  b  {%- endif -%}  c\n  {% if true %}  \n  d\n  {% endif %}\n  e {#- c -#} f\n{# g #}\nh\n",
+    "  {{ 1 }}\n  {{- 2 -}}\n  {% set x = 1 %}\n\n{{ x }}\n\n", "{% for i in [1, 2] %}\n  {{ i }}\n{% endfor %}\nend\n", "{{ 'a' }}\n{{ 'b' }}\n\n", "x\n\n", "{%- if true %}\n\n y\n{%- endif %}\n",
+    "{{ '}}' }}{{ '{%' }}{{ \"{{ x }}\" }}{# {{ '#' }} #}{{ {'a': {'b': 1}}['a']['b'] }}{{ {'a': {}} }}",
+    # Functions.
+    "{{ strftime_now('%Y-%m-%d %H:%M:%S %A %a %B %b %j %y %I %p %% %-d %e %F %T') }}", "{{ raise_exception('no: ' ~ 1) }}", "{{ raise_exception() }}",
+    "{{ bos_token }}{{ eos_token }}{{ add_generation_prompt }}", "{% set j = joiner(', ') %}{% for i in [1, 2, 3] %}{{ j() }}{{ i }}{% endfor %}",
+    "{% filter upper %}a{{ 'b' }}{% endfilter %}",
+    "{% nonsense %}", "{{ 1 + }}", "{% if true %}", "{% endif %}", "{{ 'a }}", "{% for %}{% endfor %}", "{{ }}", "{{ a b }}",
+]
+
+
+class Renderer:
+    def __init__(self):
+        self.process = subprocess.Popen([RENDER], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+    def __call__(self, request):
+        now = NOW.timetuple()
+        line = {**request, "bos_token": "<s>", "eos_token": "</s>",
+                "now": [*now[:6], now.tm_wday, now.tm_yday]}
+        self.process.stdin.write(json.dumps(line).encode() + b"\n")
+        self.process.stdin.flush()
+        return json.loads(self.process.stdout.readline())
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.stdout.close()
+        self.process.wait(60)
+
+
+class ChatTemplateTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.render = Renderer()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.render.close()
+
+    def check(self, request):
+        wanted = expected(request)
+        found = type(self).render(request)
+        shown = f"\ntemplate: {request['template']}\nmessages: {request['messages']}"
+        if "text" in wanted:
+            self.assertIn("text", found, f"expected {wanted['text']!r}, found {found}{shown}")
+            self.assertEqual(found["text"], wanted["text"], shown)
+        else:
+            self.assertIn("error", found, f"expected the error {wanted['error']!r}, found {found}{shown}")
+            # What JavaScript says of its own values helps nobody.
+            self.assertNotRegex(found["error"], r"not a function|not iterable|cannot read|not defined|bigint", shown)
+        return "text" in wanted
+
+    def test_chat_templates(self):
+        n_texts = n_errors = 0
+        for name, template in CHAT_TEMPLATES.items():
+            for messages, tools, thinking, prompt in itertools.product(
+                    CONVERSATIONS, (None, TOOLS), (None, True, False), (True, False)):
+                request = {"template": template, "messages": messages, "add_generation_prompt": prompt}
+                if tools is not None:
+                    request["tools"] = tools
+                if thinking is not None:
+                    request["variables"] = {"enable_thinking": thinking, "reasoning_effort": "high"}
+                with self.subTest(name=name, messages=messages, tools=tools is not None, thinking=thinking):
+                    if self.check(request):
+                        n_texts += 1
+                    else:
+                        n_errors += 1
+        print(f"chat templates: {n_texts} texts, {n_errors} refusals", file=sys.stderr)
+        self.assertGreater(n_texts, 300)
+        self.assertGreater(n_errors, 20)
+
+    def test_expressions(self):
+        for template in EXPRESSIONS:
+            for messages in (CONVERSATIONS[3], CONVERSATIONS[5]):
+                with self.subTest(template=template):
+                    self.check({"template": template, "messages": messages})
+
+    def test_random_values(self):
+        print(f"seed {SEED}", file=sys.stderr)
+        source = random.Random(SEED)
+
+        def text():
+            return "".join(source.choice("ab \n\t'\"\\<>&%{}é你😀\u00a0\u2028.,1") for _ in range(source.randrange(8)))
+
+        def value(depth):
+            kind = source.randrange(8 if depth > 0 else 6)
+            if kind == 0:
+                return source.choice((None, True, False))
+            if kind == 1:
+                return source.randrange(-10**source.randrange(1, 19), 10**source.randrange(1, 19))
+            if kind == 2:
+                return source.choice((1.0, -2.5, 1e22, 1e-7, 123456.789, source.random(), 1e16, 3e15))
+            if kind < 6:
+                return text()
+            if kind == 6:
+                return [value(depth - 1) for _ in range(source.randrange(4))]
+            return {"k" + text(): value(depth - 1) for _ in range(source.randrange(4))}
+
+        templates = [
+            "{{ x }}|{{ x | string }}|{{ [x] }}", "{{ x | tojson }}", "{{ x | tojson(indent=2, ensure_ascii=true) }}",
+            "{{ x | tojson(sort_keys=true, separators=(', ', ':')) }}", "{{ x == y }}{{ x != y }}{{ x == x }}{{ [x] == [x] }}",
+            "{{ x | length }}", "{% for a in x %}[{{ a }}]{{ loop.last }}{% endfor %}", "{{ x | trim }}|{{ x | upper }}|{{ x | title }}|{{ x | capitalize }}",
+            "{{ x.split() }}{{ x.split('a') }}{{ x.strip() }}|{{ x.splitlines() }}", "{{ x[1:] }}|{{ x[:-1] }}|{{ x[::-2] }}|{{ x[0] }}",
+            "{{ x + y }}", "{{ x ~ y }}", "{{ x in y }}", "{{ x < y }}", "{{ x * 2 }}", "{{ x % 3 if x is number else 0 }}", "{{ x // 7 if x is integer else '' }}",
+            "{{ x and y }}", "{{ x or y }}", "{{ not x }}", "{{ x | sort }}", "{{ x | unique | list }}", "{{ x | join('-') }}", "{{ x | indent(1) }}", "{{ x | int }}{{ x | float if x is not string else '' }}",
+            "{{ x is string }}{{ x is mapping }}{{ x is iterable }}{{ x is number }}{{ x is sequence }}{{ x is none }}{{ x is integer }}{{ x is float }}",
+            "{{ x.items() | list }}", "{{ x | items | list }}", "{{ x | dictsort }}", "{{ x.get('ka', y) }}", "{{ x | escape }}", "{{ x | first }}|{{ x | last }}", "{{ x | wordcount if x is string }}", "{{ x | replace('a', y) if y is string }}",
+            "{{ x | select('string') | list }}", "{{ x | map('string') | list }}", "{{ x | list }}", "{{ x | reverse | list }}",
+        ]
+        n_texts = 0
+        for template, i in itertools.product(templates, range(40)):
+            request = {"template": template, "messages": [], "variables": {"x": value(2), "y": value(1)}}
+            with self.subTest(i=i, variables=request["variables"]):
+                n_texts += self.check(request)
+        self.assertGreater(n_texts, 800)
+
+
+if __name__ == "__main__":
+    if not os.access(RENDER, os.X_OK):
+        raise SystemExit(f"HOTSET_RENDER='{RENDER}' must be the program chat_template_render")
+    print(f"jinja2 {jinja2.__version__}", file=sys.stderr)
+    unittest.main()
