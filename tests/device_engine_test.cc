@@ -152,6 +152,37 @@ INSTANTIATE_TEST_SUITE_P(
         OddShape{"mxfp4", {.architecture = "gpt-oss", .expert_type = GGML_TYPE_MXFP4}}),
     [](const auto& shape) { return shape.param.name; });
 
+TEST(DeviceEngine, ExpertsOfEveryTypeAreTheSameBits) {
+  const TemporaryFolder folder;
+  const auto path = folder / "typed.gguf";
+  int n_computed = 0;
+  for (int i = 0; i < GGML_TYPE_COUNT; ++i) {
+    const auto type = static_cast<ggml_type>(i);
+    if (ggml_type_size(type) == 0) continue;  // removed from ggml
+    SCOPED_TRACE(ggml_type_name(type));
+    const auto status = engine::write_random_model({.n_layer = 1,
+                                                    .n_expert = 4,
+                                                    .n_expert_used = 2,
+                                                    .n_ff_expert = 256,
+                                                    .n_vocab = kVocabulary,
+                                                    .expert_type = type},
+                                                   path);
+    if (!status) continue;  // no type for weights, or none that ggml writes
+    const auto alone = engine::Engine::create(describe(path), options_with(""));
+    if (!alone) {
+      EXPECT_EQ(alone.error().code, ErrorCode::kUnsupported) << alone.error().message;
+      continue;
+    }
+    const auto engine = make_engine(describe(path), options_with("emu:clock=virtual"));
+    ASSERT_NE(engine, nullptr);
+    EXPECT_EQ(prompt_and_decode(*engine, 9), prompt_and_decode(**alone, 9));
+    ++n_computed;
+  }
+  // F32, F16, BF16, MXFP4, NVFP4, five old quants, five K quants, two ternary ones, three i-quants
+  // that need no importance matrix.
+  EXPECT_GE(n_computed, 20);
+}
+
 TEST(DeviceEngine, PromptsInSeveralUbatchesAreTheSameBits) {
   EngineOptions options = options_with("");
   options.n_ubatch = 64;

@@ -119,7 +119,7 @@ class LogitsGolden : public testing::TestWithParam<std::string> {
 
 inline auto golden_architectures() {
   return testing::Values("qwen3moe", "qwen2moe", "olmoe", "llama", "gpt-oss", "glm4moe",
-                         "granitemoe", "deepseek2");
+                         "granitemoe", "deepseek2", "dots1");
 }
 
 // The architecture as a part of a test's name.

@@ -410,6 +410,21 @@ class EveryArchitecture : public ModelForms {
   }
 };
 
+TEST_F(EveryArchitecture, RepackedWeightsAgree) {
+  for (const std::string_view architecture : engine::architecture_names()) {
+    for (const FlashAttention flash_attention : {FlashAttention::kOff, FlashAttention::kOn}) {
+      RandomModelOptions model = exact(std::string(architecture));
+      model.expert_type = GGML_TYPE_Q4_0;
+      model.dense_type = GGML_TYPE_Q8_0;
+      const GgufBytes file = random_model(model);
+      EngineOptions options = exact_options(flash_attention);
+      const auto plain = logits_of(file, options);
+      options.load.repack = true;
+      EXPECT_LT(nmse(logits_of(file, options), plain), kRepackedNmse) << architecture;
+    }
+  }
+}
+
 TEST_F(EveryArchitecture, NamesTheTensorThatIsMissing) {
   for (const std::string_view architecture : engine::architecture_names()) {
     const GgufBytes file = random_model(small(architecture));

@@ -9,10 +9,10 @@ namespace hotset::engine {
 namespace {
 
 // Every architecture, in the order in which users see them.
-const std::array kArchitectures = {&qwen3moe_architecture,   &qwen2moe_architecture,
-                                   &olmoe_architecture,      &llama_architecture,
-                                   &gpt_oss_architecture,    &glm4moe_architecture,
-                                   &granitemoe_architecture, &deepseek2_architecture};
+const std::array kArchitectures = {
+    &qwen3moe_architecture,   &qwen2moe_architecture,  &olmoe_architecture,
+    &llama_architecture,      &gpt_oss_architecture,   &glm4moe_architecture,
+    &granitemoe_architecture, &deepseek2_architecture, &dots1_architecture};
 
 }  // namespace
 

@@ -48,9 +48,9 @@ Status check_supported(ggml_cgraph* graph, const std::function<bool(const ggml_t
   for (int i = 0; i < ggml_graph_n_nodes(graph); ++i) {
     const ggml_tensor* node = ggml_graph_node(graph, i);
     if (!supports(node)) {
+      const ggml_tensor* input = node->src[0] != nullptr ? node->src[0] : node;
       return make_error(ErrorCode::kUnsupported, "{} cannot compute {} ('{}', type {})",
-                        device_name, ggml_op_desc(node), node->name,
-                        ggml_type_name(node->src[0] ? node->src[0]->type : node->type));
+                        device_name, ggml_op_desc(node), input->name, ggml_type_name(input->type));
     }
   }
   return {};

@@ -15,6 +15,10 @@ namespace {
 // ggml's kernels want this alignment of tensor data; a file may be aligned to less.
 constexpr uintptr_t kTensorAlignment = 32;
 
+// Rows of 32 values are not rearranged: for 32 and more tokens the AMX kernels of ggml 0.27
+// multiply them wrongly (`EveryArchitecture.RepackedWeightsAgree` has such rows).
+constexpr int64_t kMinRepackedRow = 64;
+
 // The operation that a weight is for, on nominal activations: what a backend is asked about.
 ggml_tensor* nominal_op(ggml_context* context, ggml_tensor* weight, WeightUse use) {
   constexpr int64_t kRows = 512;
@@ -23,9 +27,14 @@ ggml_tensor* nominal_op(ggml_context* context, ggml_tensor* weight, WeightUse us
     case WeightUse::kEmbedding:
       return ggml_get_rows(context, weight, ggml_new_tensor_1d(context, GGML_TYPE_I32, kRows));
     case WeightUse::kMatrix:
-      return ggml_mul_mat(
-          context, weight,
-          ggml_new_tensor_3d(context, GGML_TYPE_F32, weight->ne[0], kRows, weight->ne[2]));
+      return ggml_mul_mat(context, weight,
+                          ggml_new_tensor_2d(context, GGML_TYPE_F32, weight->ne[0], kRows));
+    case WeightUse::kHeadMatrices: {
+      // As graphs have them: the heads of a token lie side by side.
+      ggml_tensor* x =
+          ggml_new_tensor_3d(context, GGML_TYPE_F32, weight->ne[0], weight->ne[2], kRows);
+      return ggml_mul_mat(context, weight, ggml_permute(context, x, 0, 2, 1, 3));
+    }
     case WeightUse::kExperts: {
       ggml_tensor* x = ggml_new_tensor_3d(context, GGML_TYPE_F32, weight->ne[0], kUsed, kRows);
       ggml_tensor* ids = ggml_new_tensor_2d(context, GGML_TYPE_I32, kUsed, kRows);
@@ -145,7 +154,7 @@ Status LoadedModel::place(const WeightDeclaration& declaration, const device::Ba
   const bool may_be_uploaded = options.upload_experts && options.device != nullptr &&
                                declaration.use == WeightUse::kExperts &&
                                options.placement.on_device(declaration.layer);
-  if (options.repack && !may_be_uploaded) {
+  if (options.repack && !may_be_uploaded && info->ne[0] >= kMinRepackedRow) {
     for (ggml_backend_buffer_type_t layout : cpu.extra_buffer_types()) {
       if (supported_in(cpu, *info, declaration.use, layout)) {
         type = layout;

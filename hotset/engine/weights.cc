@@ -106,8 +106,10 @@ void declare_latent_attention(const model::ModelSpec& spec, int64_t layer, Layer
   matrix(&weights.attn_kv_a, "attn_kv_a_mqa.weight", {latent.n_latent + n_rotated, spec.n_embd});
   vector(&weights.attn_kv_a_norm, "attn_kv_a_norm.weight", latent.n_latent);
   if (spec.attention.values_in_keys) {
-    matrix(&weights.attn_k_b, "attn_k_b.weight", {n_head, latent.n_latent, n_plain});
-    matrix(&weights.attn_v_b, "attn_v_b.weight", {n_head, latent.head_dim_v, latent.n_latent});
+    list.add(&weights.attn_k_b, layer_tensor(layer, "attn_k_b.weight"), WeightUse::kHeadMatrices,
+             {n_head, latent.n_latent, n_plain});
+    list.add(&weights.attn_v_b, layer_tensor(layer, "attn_v_b.weight"), WeightUse::kHeadMatrices,
+             {n_head, latent.head_dim_v, latent.n_latent});
   } else {
     matrix(&weights.attn_kv_b, "attn_kv_b.weight",
            {n_head * (n_plain + latent.head_dim_v), latent.n_latent});

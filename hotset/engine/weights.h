@@ -21,10 +21,11 @@ namespace hotset::engine {
 
 // What a graph does with a weight; decides which types and memory layouts it may have.
 enum class WeightUse {
-  kEmbedding,  // rows are looked up
-  kMatrix,     // multiplies activations
-  kExperts,    // multiplies activations by expert id
-  kVector,     // added or multiplied element by element; F32
+  kEmbedding,     // rows are looked up
+  kMatrix,        // multiplies activations
+  kHeadMatrices,  // multiplies each head's part of activations by a matrix of its own
+  kExperts,       // multiplies activations by expert id
+  kVector,        // added or multiplied element by element; F32
   // As kVector, a row for each expert. Looked up by expert id, never by slot of a cache.
   kExpertVectors,
 };

@@ -7,6 +7,7 @@
 namespace hotset::engine {
 
 const Architecture& deepseek2_architecture();
+const Architecture& dots1_architecture();
 const Architecture& glm4moe_architecture();
 const Architecture& gpt_oss_architecture();
 const Architecture& granitemoe_architecture();

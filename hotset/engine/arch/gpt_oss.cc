@@ -2,6 +2,7 @@
 // sink beside each head's scores, every other layer sees a window only, YaRN, a clamped SwiGLU,
 // softmax over the chosen experts.
 #include <algorithm>
+#include <cstdint>
 
 #include "hotset/engine/arch/architectures.h"
 #include "hotset/model/spec_reader.h"
@@ -17,7 +18,7 @@ class GptOss final : public Architecture {
     HOTSET_TRY(model::ModelSpec spec, model::read_common_spec(file, name()));
     HOTSET_RETURN_IF_ERROR(model::require_experts(spec, file.name()));
     model::SpecReader reader(file, name());
-    spec.attention.window = reader.require("attention.sliding_window", 1, spec.n_ctx_train);
+    spec.attention.window = reader.require("attention.sliding_window", 1, INT32_MAX);
     spec.attention.window_period = 2;
     HOTSET_RETURN_IF_ERROR(reader.status());
     spec.activation = model::Activation::kClampedSwiGlu;
