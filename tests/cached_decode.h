@@ -47,7 +47,7 @@ inline Bytes expert_bytes(const std::filesystem::path& path, const std::string& 
   const auto description = describe(path);
   Bytes total;
   for (const auto& tensor : description.file.tensors()) {
-    if (tensor.name.starts_with(layer) && tensor.name.find("_exps") != std::string::npos) {
+    if (tensor.name.starts_with(layer) && tensor.name.ends_with("_exps.weight")) {
       total += {tensor.n_bytes.count / tensor.ne[2]};
     }
   }

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -68,6 +69,11 @@ std::vector<float> prompt_and_decode(engine::Engine& engine, size_t n_prompt) {
   return logits;
 }
 
+std::vector<std::string> all_architectures() {
+  const auto names = engine::architecture_names();
+  return {names.begin(), names.end()};
+}
+
 class SameBits : public testing::TestWithParam<std::tuple<std::string, FlashAttention, size_t>> {};
 
 TEST_P(SameBits, OnTheCpuAndOnTheDeviceForEveryPlacement) {
@@ -84,16 +90,67 @@ TEST_P(SameBits, OnTheCpuAndOnTheDeviceForEveryPlacement) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Matrix, SameBits,
-                         testing::Combine(testing::Values("qwen3moe", "qwen2moe", "olmoe", "llama"),
+                         testing::Combine(testing::ValuesIn(all_architectures()),
                                           testing::Values(FlashAttention::kOff,
                                                           FlashAttention::kOn),
                                           testing::Values(1, 33, 200)),
                          [](const auto& p) {
-                           return std::get<0>(p.param) +
-                                  (std::get<1>(p.param) == FlashAttention::kOn ? "_fa_"
-                                                                               : "_plain_") +
-                                  std::to_string(std::get<2>(p.param));
+                           std::string name = std::get<0>(p.param);
+                           std::ranges::replace(name, '-', '_');
+                           name += std::get<1>(p.param) == FlashAttention::kOn ? "_fa_" : "_plain_";
+                           return name + std::to_string(std::get<2>(p.param));
                          });
+
+struct OddShape {
+  std::string name;
+  engine::RandomModelOptions model;
+};
+
+void PrintTo(const OddShape& shape, std::ostream* out) { *out << shape.name; }
+
+class OddShapes : public testing::TestWithParam<OddShape> {};
+
+TEST_P(OddShapes, TheSameBitsOnTheCpuAndOnTheDevice) {
+  const TemporaryFolder folder;
+  engine::RandomModelOptions model = GetParam().model;
+  model.n_vocab = kVocabulary;
+  const auto status = engine::write_random_model(model, folder / "odd.gguf");
+  ASSERT_TRUE(status) << status.error().message;
+  const auto alone = make_engine(describe(folder / "odd.gguf"), options_with(""));
+  const auto engine = make_engine(describe(folder / "odd.gguf"), options_with("emu:clock=virtual"));
+  ASSERT_NE(engine, nullptr);
+  EXPECT_EQ(prompt_and_decode(*engine, 9), prompt_and_decode(*alone, 9));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Table, OddShapes,
+    testing::Values(
+        OddShape{"many_experts",
+                 {.n_layer = 2, .n_expert = 512, .n_expert_used = 10, .n_ff_expert = 32}},
+        OddShape{"two_experts", {.n_expert = 2, .n_expert_used = 1}},
+        OddShape{"groups_of_twenty",
+                 {.architecture = "deepseek2",
+                  .n_layer = 3,
+                  .n_expert = 160,
+                  .n_expert_used = 6,
+                  .n_ff_expert = 32}},
+        // 3 * 384 * 32 values of 0.5625 bytes: 20 KB.
+        OddShape{"small_experts", {.n_embd = 384, .n_ff_expert = 32}},
+        // 3 * 1024 * 5120 values of 4 bytes: 60 MiB.
+        OddShape{"large_experts",
+                 {.n_layer = 1,
+                  .n_embd = 1024,
+                  .n_expert = 2,
+                  .n_expert_used = 1,
+                  .n_ff_expert = 5120,
+                  .expert_type = GGML_TYPE_F32}},
+        OddShape{"merged_gate_up", {.architecture = "glm4moe", .merged_gate_up = true}},
+        OddShape{"merged_gate_up_biases", {.architecture = "gpt-oss", .merged_gate_up = true}},
+        OddShape{"two_groups", {.odd_expert_type = GGML_TYPE_Q8_0}},
+        OddShape{"every_second_layer",
+                 {.architecture = "olmoe", .n_layer = 5, .moe_layer_step = 2}},
+        OddShape{"mxfp4", {.architecture = "gpt-oss", .expert_type = GGML_TYPE_MXFP4}}),
+    [](const auto& shape) { return shape.param.name; });
 
 TEST(DeviceEngine, PromptsInSeveralUbatchesAreTheSameBits) {
   EngineOptions options = options_with("");

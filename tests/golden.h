@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <fstream>
@@ -117,7 +118,15 @@ class LogitsGolden : public testing::TestWithParam<std::string> {
 };
 
 inline auto golden_architectures() {
-  return testing::Values("qwen3moe", "qwen2moe", "olmoe", "llama");
+  return testing::Values("qwen3moe", "qwen2moe", "olmoe", "llama", "gpt-oss", "glm4moe",
+                         "granitemoe", "deepseek2");
+}
+
+// The architecture as a part of a test's name.
+inline std::string golden_test_name(const testing::TestParamInfo<std::string>& architecture) {
+  std::string name = architecture.param;
+  std::ranges::replace(name, '-', '_');
+  return name;
 }
 
 }  // namespace hotset::test

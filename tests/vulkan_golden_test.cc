@@ -23,8 +23,7 @@ TEST_P(LogitsGolden, LogitsAndRoutingOnVulkan) {
   EXPECT_LE(routing_difference(run, golden_, k), kVulkanRoutingDifference);
 }
 
-INSTANTIATE_TEST_SUITE_P(Architectures, LogitsGolden, golden_architectures(),
-                         [](const auto& architecture) { return architecture.param; });
+INSTANTIATE_TEST_SUITE_P(Architectures, LogitsGolden, golden_architectures(), golden_test_name);
 
 }  // namespace
 }  // namespace hotset::test

@@ -279,12 +279,17 @@ void add_tokenize(CLI::App& app, int& exit_status) {
 struct RandomFlags {
   engine::RandomModelOptions model;
   std::string expert_type = "q4_0";
+  std::string odd_expert_type;
   std::string dense_type = "q8_0";
   std::string out;
 };
 
 Status write_random(RandomFlags flags) {
   HOTSET_TRY(flags.model.expert_type, engine::parse_type("--expert-type", flags.expert_type));
+  if (!flags.odd_expert_type.empty()) {
+    HOTSET_TRY(flags.model.odd_expert_type,
+               engine::parse_type("--odd-expert-type", flags.odd_expert_type));
+  }
   HOTSET_TRY(flags.model.dense_type, engine::parse_type("--dense-type", flags.dense_type));
   return engine::write_random_model(flags.model, flags.out);
 }
@@ -308,10 +313,15 @@ void add_model(CLI::App& app, int& exit_status) {
   number("--experts-used", o->model.n_expert_used, "Experts per token");
   number("--expert-width", o->model.n_ff_expert, "Width of an expert");
   number("--ff-width", o->model.n_ff, "Width of dense layers, where there are some");
+  number("--moe-step", o->model.moe_layer_step, "Every so many-th layer has experts");
   number("--vocab", o->model.n_vocab, "Vocabulary; ignored with --tokenizer-from");
   number("--ctx-train", o->model.n_ctx_train, "Context the model claims to be trained for");
+  command->add_flag("--merged-gate-up", o->model.merged_gate_up,
+                    "Gate and up of the experts in one tensor");
   command->add_option("--expert-type", o->expert_type, "Type of the experts' weights")
       ->capture_default_str();
+  command->add_option("--odd-expert-type", o->odd_expert_type,
+                      "Another type for the experts of odd layers");
   command->add_option("--dense-type", o->dense_type, "Type of the other matrices")
       ->capture_default_str();
   command->add_option("-s,--seed", o->model.seed, "Seed; equal flags and seed give equal bytes")

@@ -12,7 +12,7 @@ constexpr size_t kMaxKeptGraphs = 16;
 }  // namespace
 
 size_t max_graph_nodes(const model::ModelSpec& spec, int64_t n_layers) {
-  const auto per_layer = static_cast<size_t>(96 + 2 * spec.router.n_expert_used);
+  const auto per_layer = static_cast<size_t>(128 + 2 * spec.router.n_expert_used);
   return 256 + per_layer * static_cast<size_t>(n_layers);
 }
 

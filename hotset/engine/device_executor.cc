@@ -108,6 +108,21 @@ Status DeviceExecutor::run(std::span<const BatchToken> ubatch, std::span<const i
   return {};
 }
 
+Status DeviceExecutor::warm_up() {
+  const int32_t n_kv = kv_.cells().n_cells();
+  for (const int32_t n_tokens : {options_.n_ubatch, 1}) {
+    HOTSET_TRY(GraphSet* const set,
+               graphs_->for_shape({.n_tokens = n_tokens,
+                                   .n_kv = n_kv,
+                                   .n_outputs = std::min(options_.n_outputs, n_tokens)}));
+    for (KeptGraph& kept : set->segments) {
+      if (ggml_graph_n_nodes(kept.graph) == 0) continue;
+      HOTSET_RETURN_IF_ERROR(device_.compute(kept.graph, kept.reads, {"warm-up", -1}));
+    }
+  }
+  return device_.wait_idle();
+}
+
 Status DeviceExecutor::queue_resident_ids(const GraphShape& shape) {
   if (!graphs_->fetches_resident_ids()) return {};
   for (size_t layer = 0; layer < graphs_->cross().resident_ids.size(); ++layer) {
@@ -313,17 +328,23 @@ Status DeviceExecutor::compute_listed(const char* name, int64_t layer, size_t pa
     while (n < pairs.size() && n > 1 && expert_at(n) == expert_at(n - 1)) --n;
     const auto n_listed = static_cast<size_t>(pair_bucket(static_cast<int64_t>(n)));
     int32_t* const list = host_list + n_listed_;
-    HOTSET_CHECK(n_listed_ + 3 * n_listed <= static_cast<size_t>(graphs_->host().pair_list->ne[0]));
+    HOTSET_CHECK(n_listed_ + kPairListParts * n_listed <=
+                 static_cast<size_t>(graphs_->host().pair_list->ne[0]));
+    const auto part = [&](PairListPart p) { return list + p * n_listed; };
     for (size_t i = 0; i < n_listed; ++i) {
-      list[i] = i < n ? pairs[i] / k : 0;
-      list[n_listed + i] =
-          i < n ? slots[static_cast<size_t>(expert_at(i))] : cache_->banks().layer(layer)->pad_slot;
-      list[2 * n_listed + i] = i < n ? pairs[i] : dump_row;
+      const bool is_pair = i < n;
+      const int32_t expert = is_pair ? expert_at(i) : 0;
+      part(kPairTokens)[i] = is_pair ? pairs[i] / k : 0;
+      part(kPairExperts)[i] = expert;
+      part(kPairSlots)[i] =
+          is_pair ? slots[static_cast<size_t>(expert)] : cache_->banks().layer(layer)->pad_slot;
+      part(kPairRows)[i] = is_pair ? pairs[i] : dump_row;
     }
-    n_listed_ += 3 * n_listed;
+    n_listed_ += kPairListParts * n_listed;
     const auto label_layer = static_cast<int32_t>(layer);
     HOTSET_RETURN_IF_ERROR(device_.upload(QueueId::kCompute, cross.pair_list, 0, list,
-                                          3 * n_listed * sizeof(int32_t), {"list", label_layer}));
+                                          kPairListParts * n_listed * sizeof(int32_t),
+                                          {"list", label_layer}));
     HOTSET_TRY(KeptGraph* const graph,
                graphs_->lookups().listed_pairs(layer, parity, one_token, static_cast<int64_t>(n)));
     // Counted once: a further call reads other experts.

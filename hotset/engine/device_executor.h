@@ -39,6 +39,8 @@ class DeviceExecutor final : public Executor {
 
   Status run(std::span<const BatchToken> ubatch, std::span<const int32_t> cells,
              std::vector<float>& logits) override;
+  // Runs the largest and the smallest graphs of the device once, on nothing. Errors: kDevice.
+  Status warm_up();
   Bytes compute_bytes() const override {
     return graphs_->compute_bytes() + front_->compute_bytes();
   }

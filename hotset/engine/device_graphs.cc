@@ -74,7 +74,7 @@ Result<std::unique_ptr<DeviceGraphs>> DeviceGraphs::create(
     });
   }
   HOTSET_RETURN_IF_ERROR(graphs->reserve());
-  if (!graphs->has_slots()) return graphs;
+  if (!graphs->has_slots() || device.plans_only()) return graphs;
   HOTSET_RETURN_IF_ERROR(graphs->fill_pair_tokens());
   for (size_t i = 0; i < graphs->segments_.size(); ++i) {
     const int64_t layer = graphs->segments_[i].routes;
@@ -104,7 +104,8 @@ void DeviceGraphs::declare_cache_tensors(ggml_context* c) {
   if (!has_slots()) return;
   const int64_t max_listed = pair_bucket(n_pairs);
   cross_.pair_tokens = ggml_new_tensor_1d(c, GGML_TYPE_I32, n_pairs);
-  cross_.pair_list = ggml_new_tensor_1d(c, GGML_TYPE_I32, 3 * max_listed);
+  cross_.pair_list =
+      ggml_new_tensor_1d(c, GGML_TYPE_I32, static_cast<int64_t>(kPairListParts) * max_listed);
   cross_.cpu_rows = ggml_new_tensor_2d(c, GGML_TYPE_F32, spec.n_embd, max_listed);
   cross_.row_list = ggml_new_tensor_1d(c, GGML_TYPE_I32, max_listed);
 }
@@ -131,7 +132,8 @@ Status DeviceGraphs::allocate_cross() {
   cross_.positions = ggml_new_tensor_1d(c, GGML_TYPE_I32, n_ubatch);
   cross_.key_rows = ggml_new_tensor_1d(c, GGML_TYPE_I64, n_ubatch);
   cross_.value_rows = ggml_new_tensor_1d(c, GGML_TYPE_I64, n_value_rows(spec, kv_, n_ubatch));
-  cross_.mask = ggml_new_tensor_1d(c, GGML_TYPE_F16, n_ubatch * kv_.cells().n_cells());
+  cross_.mask =
+      ggml_new_tensor_1d(c, GGML_TYPE_F16, n_masks(spec) * n_ubatch * kv_.cells().n_cells());
   cross_.output_rows = ggml_new_tensor_1d(c, GGML_TYPE_I32, n_ubatch);
   cross_.hidden = floats(spec.n_embd, n_ubatch);
   for (CrossTensors::Routed& routed : cross_.routed) {
@@ -224,6 +226,7 @@ Status DeviceGraphs::reserve() {
     }));
   }
   HOTSET_TRY(compute_claim_, device_.claim(on_device.needs, "compute buffer"));
+  if (device_.plans_only()) return {};
   HOTSET_RETURN_IF_ERROR(device_compute_.reserve(on_device.kept.graph));
   if (on_cpu.kept.graph == nullptr) return {};
   return cpu_compute_.reserve(on_cpu.kept.graph);
@@ -236,8 +239,8 @@ int32_t DeviceGraphs::n_rows(int64_t layer, const GraphShape& shape) const {
 Bytes DeviceGraphs::expert_bytes(int64_t layer) const {
   const FeedForwardWeights& w = model_.weights().layers[static_cast<size_t>(layer)].experts;
   Bytes total;
-  for (const ggml_tensor* tensor : {w.gate, w.up, w.down}) {
-    total += {static_cast<int64_t>(tensor->nb[2])};
+  for (const ggml_tensor* tensor : w.matrices()) {
+    if (tensor != nullptr) total += {static_cast<int64_t>(tensor->nb[2])};
   }
   return total;
 }
@@ -248,7 +251,7 @@ GraphInputs DeviceGraphs::device_inputs(ggml_context* context, const GraphShape&
   inputs.key_rows = part_of(context, cross_.key_rows, shape.n_tokens);
   inputs.value_rows =
       part_of(context, cross_.value_rows, n_value_rows(model_.spec(), kv_, shape.n_tokens));
-  inputs.mask = part_of(context, cross_.mask, shape.n_kv, shape.n_tokens);
+  inputs.mask = part_of(context, cross_.mask, shape.n_kv, n_masks(model_.spec()) * shape.n_tokens);
   if (shape.selects_outputs()) {
     inputs.output_rows = part_of(context, cross_.output_rows, shape.n_outputs);
   }
@@ -275,7 +278,7 @@ KeptGraph DeviceGraphs::build_segment(size_t index, const GraphShape& shape) con
     if (rows == 0) return kept;  // nobody wants logits of this ubatch
     Routing routing{.residual = part_of(c, routed.residual, spec.n_embd, rows),
                     .weights = part_of(c, routed.weights, 1, k, rows)};
-    if (architecture.has_shared_expert()) {
+    if (spec.n_ff_shared > 0) {
       routing.shared = part_of(c, routed.shared, spec.n_embd, rows);
     }
     hidden = g.combine(routing, part_of(c, cross_.results, spec.n_embd, k, rows));
@@ -323,8 +326,10 @@ ggml_tensor* DeviceGraphs::resident_experts(GraphBuilder& g, int64_t layer,
     return ggml_view_3d(g.context(), bank, bank->ne[0], bank->ne[1], model_.spec().router.n_expert,
                         bank->nb[1], bank->nb[2], static_cast<size_t>(at.first_slot) * bank->nb[2]);
   };
-  const FeedForwardWeights experts{
-      .gate = own(at.banks.gate), .up = own(at.banks.up), .down = own(at.banks.down)};
+  FeedForwardWeights experts = at.banks;
+  for (ggml_tensor** matrix : {&experts.gate, &experts.up, &experts.down, &experts.gate_up}) {
+    *matrix = own(*matrix);
+  }
   return g.combine(routing, g.experts(routing, experts));
 }
 

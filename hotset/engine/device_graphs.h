@@ -54,7 +54,7 @@ struct CrossTensors {
   ggml_tensor* positions = nullptr;    // [n_ubatch] I32
   ggml_tensor* key_rows = nullptr;     // [n_ubatch] I64
   ggml_tensor* value_rows = nullptr;   // [n_value_rows] I64
-  ggml_tensor* mask = nullptr;         // [n_ubatch * n_cells] F16
+  ggml_tensor* mask = nullptr;         // [n_masks * n_ubatch * n_cells] F16
   ggml_tensor* output_rows = nullptr;  // [n_ubatch] I32
   ggml_tensor* hidden = nullptr;       // [n_ubatch, n_embd], what enters the first segment
   // Of even and odd segments, so that none reads what it writes.
@@ -72,7 +72,7 @@ struct CrossTensors {
 
   // With an expert cache:
   ggml_tensor* pair_tokens = nullptr;  // [n_ubatch * k] I32, the token of each pair
-  ggml_tensor* pair_list = nullptr;    // [3 * max_listed] I32, a PairList
+  ggml_tensor* pair_list = nullptr;    // [kPairListParts * max_listed] I32
   ggml_tensor* cpu_rows = nullptr;     // [max_listed, n_embd], what the CPU lane computed
   ggml_tensor* row_list = nullptr;     // [max_listed] I32, where these rows go
   // Routing of resident layers, for an observer: [n_ubatch, k] I32 each, null for other layers.
@@ -93,7 +93,7 @@ struct HostTensors {
   ggml_tensor* results = nullptr;
   ggml_tensor* out = nullptr;
 
-  ggml_tensor* pair_list = nullptr;  // [2 * 3 * max_listed] I32: the lists of one lookup
+  ggml_tensor* pair_list = nullptr;  // [2 * kPairListParts * max_listed] I32: of one lookup
   ggml_tensor* row_list = nullptr;
   ggml_tensor* cpu_rows = nullptr;
   ggml_tensor* cpu_tokens = nullptr;  // [n_ubatch * k] I32, of the pairs of the CPU lane

@@ -10,19 +10,24 @@ namespace {
 
 using device::QueueId;
 
-using BankMember = ggml_tensor* FeedForwardWeights::*;
-constexpr std::array<BankMember, 3> kBankMembers = {
-    &FeedForwardWeights::gate, &FeedForwardWeights::up, &FeedForwardWeights::down};
+using Member = ggml_tensor* FeedForwardWeights::*;
+constexpr std::array<Member, 4> kBankMembers = {&FeedForwardWeights::gate, &FeedForwardWeights::up,
+                                                &FeedForwardWeights::down,
+                                                &FeedForwardWeights::gate_up};
+// What is looked up by expert, and so needs no slots: a copy of all of it is on the device.
+constexpr std::array<Member, 6> kVectorMembers = {
+    &FeedForwardWeights::gate_bias, &FeedForwardWeights::up_bias,
+    &FeedForwardWeights::down_bias, &FeedForwardWeights::gate_scale,
+    &FeedForwardWeights::up_scale,  &FeedForwardWeights::down_scale};
 
-// A ring of 64 MiB holds a few experts of most models; large ones go through it in parts.
-constexpr Bytes kChunkBytes = mib(2);
-constexpr int64_t kRingChunks = 32;
+// A ring holds a few experts of most models; large ones go through it in parts.
+constexpr Bytes kMaxRingBytes = mib(64);
 
 }  // namespace
 
 std::vector<const ggml_tensor*> bank_tensors(const FeedForwardWeights& experts) {
   std::vector<const ggml_tensor*> tensors;
-  for (const BankMember member : kBankMembers) {
+  for (const Member member : kBankMembers) {
     if (experts.*member != nullptr) tensors.push_back(experts.*member);
   }
   return tensors;
@@ -46,13 +51,14 @@ Result<std::unique_ptr<ExpertBanks>> ExpertBanks::create(const LoadedModel& mode
   std::unique_ptr<ExpertBanks> banks(new ExpertBanks(model, device, cache));
   HOTSET_RETURN_IF_ERROR(banks->allocate());
   HOTSET_RETURN_IF_ERROR(banks->create_ring());
+  HOTSET_RETURN_IF_ERROR(banks->fill_vectors());
   HOTSET_RETURN_IF_ERROR(banks->fill_resident());
   return banks;
 }
 
 Status ExpertBanks::allocate() {
   const auto n_layer = static_cast<size_t>(model_.spec().n_layer);
-  const size_t n_tensors = n_layer * (kBankMembers.size() + 1);
+  const size_t n_tensors = n_layer * (kBankMembers.size() + kVectorMembers.size() + 1);
   context_.reset(ggml_init(
       {.mem_size = ggml_tensor_overhead() * n_tensors, .mem_buffer = nullptr, .no_alloc = true}));
   for (int32_t g = 0; g < cache_.n_groups(); ++g) {
@@ -63,7 +69,7 @@ Status ExpertBanks::allocate() {
     const FeedForwardWeights& like =
         model_.weights().layers[static_cast<size_t>(spec.layers.front())].experts;
     FeedForwardWeights banks;
-    for (const BankMember member : kBankMembers) {
+    for (const Member member : kBankMembers) {
       const ggml_tensor* tensor = like.*member;
       if (tensor == nullptr) continue;
       banks.*member = ggml_new_tensor_3d(context_.get(), tensor->type, tensor->ne[0], tensor->ne[1],
@@ -73,6 +79,12 @@ Status ExpertBanks::allocate() {
       BankedLayer& layer = layers_[static_cast<size_t>(spec.layers[i])];
       layer.banks = banks;
       layer.pad_slot = n_slots;
+      const FeedForwardWeights& own =
+          model_.weights().layers[static_cast<size_t>(spec.layers[i])].experts;
+      for (const Member member : kVectorMembers) {
+        if (own.*member != nullptr)
+          layer.banks.*member = ggml_dup_tensor(context_.get(), own.*member);
+      }
       if (resident) {
         layer.first_slot = static_cast<int32_t>(i) * spec.n_expert;
       } else {
@@ -91,18 +103,34 @@ Status ExpertBanks::allocate() {
 }
 
 Status ExpertBanks::create_ring() {
-  if (buffer_.get() == nullptr || model_.report().experts_pinned) return {};
-  Bytes largest;
+  if (buffer_.get() == nullptr || model_.report().experts_pinned || device_.plans_only()) return {};
+  Bytes all;
   for (const LayerWeights& layer : model_.weights().layers) {
     for (const ggml_tensor* tensor : bank_tensors(layer.experts)) {
-      largest = std::max(largest, Bytes{static_cast<int64_t>(tensor->nb[2])});
+      all += {static_cast<int64_t>(ggml_nbytes(tensor))};
     }
   }
-  HOTSET_TRY(ring_, UploadRing::create(device_, std::min(largest, kChunkBytes), kRingChunks));
+  HOTSET_TRY(ring_, UploadRing::create(device_, std::min(all, kMaxRingBytes)));
+  return {};
+}
+
+Status ExpertBanks::fill_vectors() {
+  if (device_.plans_only()) return {};
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    const FeedForwardWeights& from = model_.weights().layers[i].experts;
+    for (const Member member : kVectorMembers) {
+      if (layers_[i].banks.*member == nullptr) continue;
+      // Not from pinned memory, so the copy has ended when this returns.
+      HOTSET_RETURN_IF_ERROR(device_.upload(QueueId::kTransfer, layers_[i].banks.*member, 0,
+                                            (from.*member)->data, ggml_nbytes(from.*member),
+                                            {"load", static_cast<int32_t>(i)}));
+    }
+  }
   return {};
 }
 
 Status ExpertBanks::fill_resident() {
+  if (device_.plans_only()) return {};
   for (size_t i = 0; i < layers_.size(); ++i) {
     if (!layers_[i].resident()) continue;
     HOTSET_RETURN_IF_ERROR(copy(static_cast<int64_t>(i), 0, layers_[i].first_slot,
@@ -117,7 +145,7 @@ Status ExpertBanks::copy(int64_t layer, int32_t expert, int32_t slot, int32_t n,
   const auto at = static_cast<size_t>(layer);
   const FeedForwardWeights& from = model_.weights().layers[at].experts;
   const device::Label shown{label, static_cast<int32_t>(layer)};
-  for (const BankMember member : kBankMembers) {
+  for (const Member member : kBankMembers) {
     const ggml_tensor* source = from.*member;
     if (source == nullptr) continue;
     const size_t expert_bytes = source->nb[2];

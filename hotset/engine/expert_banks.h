@@ -31,7 +31,9 @@ namespace hotset::engine {
 
 // What graphs read of a layer that has slots.
 struct BankedLayer {
-  FeedForwardWeights banks;    // [n_slots + 1, ...], shared by the layers of the group
+  // [n_slots + 1, ...], shared by the layers of the group; biases and scales [n_expert, ...] are
+  // the layer's own.
+  FeedForwardWeights banks;
   ggml_tensor* map = nullptr;  // [n_expert, 1] I32; null for a resident layer
   int32_t pad_slot = 0;        // n_slots
   // All experts of the group have their own slots: those of this layer begin here. -1: not
@@ -57,7 +59,7 @@ class ExpertBanks {
   // Null for a layer without slots.
   const BankedLayer* layer(int64_t layer) const {
     const auto i = static_cast<size_t>(layer);
-    return i < layers_.size() && layers_[i].banks.up != nullptr ? &layers_[i] : nullptr;
+    return i < layers_.size() && layers_[i].banks.present() ? &layers_[i] : nullptr;
   }
 
   // Queues copies of experts [expert, expert + n) of a layer into slots [slot, slot + n).
@@ -88,6 +90,7 @@ class ExpertBanks {
 
   Status allocate();
   Status create_ring();
+  Status fill_vectors();
   Status fill_resident();
 
   const LoadedModel& model_;

@@ -30,13 +30,18 @@ struct GraphShape {
 
 // Tensors that are set before each run of a graph. Those that a graph does not need stay null.
 struct GraphInputs {
-  ggml_tensor* tokens = nullptr;       // [T] I32
-  ggml_tensor* positions = nullptr;    // [T] I32
-  ggml_tensor* key_rows = nullptr;     // [T] I64, the cell of each token
-  ggml_tensor* value_rows = nullptr;   // as key_rows, or for transposed values [T * R_v] I64
-  ggml_tensor* mask = nullptr;         // [T, n_kv] F16, 0 or -infinity
+  ggml_tensor* tokens = nullptr;      // [T] I32
+  ggml_tensor* positions = nullptr;   // [T] I32
+  ggml_tensor* key_rows = nullptr;    // [T] I64, the cell of each token
+  ggml_tensor* value_rows = nullptr;  // as key_rows, or for transposed values [T * R_v] I64
+  // F16, 0 or -infinity: [T, n_kv] of all layers, and behind it, where there are windowed layers,
+  // theirs.
+  ggml_tensor* mask = nullptr;
   ggml_tensor* output_rows = nullptr;  // [n_outputs] I32, indices into the ubatch
 };
+
+// How many masks of [T, n_kv] inputs have: 1, or 2 with windowed layers.
+int64_t n_masks(const model::ModelSpec& spec);
 
 // How many numbers value_rows has for a ubatch of `n_tokens`.
 int64_t n_value_rows(const model::ModelSpec& spec, const KvCache& kv, int64_t n_tokens);
@@ -78,6 +83,10 @@ class GraphBuilder {
   // Token embeddings [T, n_embd].
   ggml_tensor* embed();
   ggml_tensor* add(ggml_tensor* a, ggml_tensor* b) { return ggml_add(context_, a, b); }
+  // residual + residual_scale * y.
+  ggml_tensor* add_residual(ggml_tensor* y, ggml_tensor* residual);
+  // [T, n_kv], what the tokens may see in `layer`.
+  ggml_tensor* mask(int64_t layer);
   // x / sqrt(mean(x^2) + eps) * weight over the last dimension (Zhang and Sennrich, 2019).
   ggml_tensor* rms_norm(ggml_tensor* x, ggml_tensor* weight);
   // rms_norm() over all heads together of x [T, n_head, head_dim]; `weight` [n_head * head_dim].
@@ -89,20 +98,30 @@ class GraphBuilder {
   ggml_tensor* rope(ggml_tensor* x, ggml_tensor* factors = nullptr);
   // Writes keys and values of the ubatch into the KV memory.
   void store(int64_t layer, const QueryKeyValue& qkv);
-  // store(), then softmax(q k^T / sqrt(head_dim_k) + mask) v over the KV memory, times
-  // `output` [n_embd, n_head * head_dim_v]: [T, n_embd]. `mask` is one of inputs().
+  // store(), then softmax(scale * q k^T + mask) v over the KV memory, times w.attn_output, with
+  // sinks and bias where `w` has them: [T, n_embd]. Values are decompressed by w.attn_v_b where it
+  // is there. `mask` as from mask(); null lets every token see every cell.
   ggml_tensor* attend(int64_t layer, const QueryKeyValue& qkv, ggml_tensor* mask,
-                      ggml_tensor* output);
-  // down(silu(gate x) * (up x)) (Shazeer, "GLU variants improve transformer", 2020).
+                      const LayerWeights& w);
+  // Queries, keys and values of latent attention for x [T, n_embd], rotated: compressed (one head,
+  // the latent vector as key and value) where `w` has attn_k_b, else of all heads.
+  QueryKeyValue project_latent(ggml_tensor* x, const LayerWeights& w);
+  // down(activation(gate x, up x)) (Shazeer, "GLU variants improve transformer", 2020).
   ggml_tensor* feed_forward(ggml_tensor* x, const FeedForwardWeights& w);
-  // feed_forward() of the shared expert times sigmoid(shared_gate x): [T, n_embd].
-  ggml_tensor* gated_shared_expert(ggml_tensor* x, const LayerWeights& w);
+  // routing.shared times sigmoid(shared_gate x): [T, n_embd].
+  ggml_tensor* gate_shared(const Routing& routing, const LayerWeights& w);
   // Router scores of x, the k best and their weights, as the model's RouterSpec has it.
-  Routing route(ggml_tensor* residual, ggml_tensor* x, ggml_tensor* router);
-  // The chosen experts' results before weighting, in routing order: [T, k, n_embd].
-  ggml_tensor* experts(const Routing& routing, const FeedForwardWeights& w);
-  // residual + shared + sum over the k experts, in routing order, of weight * result:
-  // [T, n_embd].
+  Routing route(ggml_tensor* residual, ggml_tensor* x, const LayerWeights& w);
+  // The chosen experts' results before weighting: [T, k, n_embd] for x [T, n_embd], ids and slots
+  // [T, k]. The matrices of `w` are indexed by `slots`, biases and scales by `ids`; both are the
+  // same but where the matrices are the banks of a cache.
+  ggml_tensor* experts(ggml_tensor* x, ggml_tensor* ids, ggml_tensor* slots,
+                       const FeedForwardWeights& w);
+  ggml_tensor* experts(const Routing& routing, const FeedForwardWeights& w) {
+    return experts(routing.x, routing.ids, routing.ids, w);
+  }
+  // residual + residual_scale * (shared + sum over the k experts, in routing order, of weight *
+  // result): [T, n_embd].
   ggml_tensor* combine(const Routing& routing, ggml_tensor* results);
   // The rows of x [T, n_embd] whose logits are wanted: [n_outputs, n_embd].
   ggml_tensor* select_outputs(ggml_tensor* x);
@@ -110,6 +129,23 @@ class GraphBuilder {
   ggml_tensor* head(ggml_tensor* hidden);
 
  private:
+  ggml_tensor* scaled(ggml_tensor* x, float factor);
+  ggml_tensor* stored_keys(int64_t layer);
+  // The values of a layer, [n_head_kv, n_kv, head_dim_v], or with `transposed` [n_head_kv,
+  // head_dim_v, n_kv].
+  ggml_tensor* stored_values(int64_t layer, bool transposed);
+  // Softmax attention over the KV memory: [n_head, T, head_dim_v].
+  ggml_tensor* flash_attention(int64_t layer, ggml_tensor* query, ggml_tensor* mask,
+                               ggml_tensor* sinks);
+  ggml_tensor* plain_attention(int64_t layer, ggml_tensor* query, ggml_tensor* mask,
+                               ggml_tensor* sinks);
+  ggml_tensor* activate(ggml_tensor* gate, ggml_tensor* up);
+  // y [T, k, n] of the experts `ids`, times their scales, plus their biases; both may be null.
+  ggml_tensor* finish_pairs(ggml_tensor* y, ggml_tensor* scale, ggml_tensor* bias,
+                            ggml_tensor* ids);
+  // Scores [T, n_expert] with -infinity for the experts outside the best groups.
+  ggml_tensor* limit_to_groups(ggml_tensor* scores);
+
   ggml_context* context_;
   ggml_cgraph* graph_;
   const model::ModelSpec& spec_;

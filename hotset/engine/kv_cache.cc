@@ -36,8 +36,12 @@ Result<KvCache> KvCache::create(const model::ModelSpec& spec, const KvCacheOptio
   }
   const model::AttentionSpec& attention = spec.attention;
   HOTSET_RETURN_IF_ERROR(check_type("key cache type", options.key_type, attention.head_dim_k));
-  HOTSET_RETURN_IF_ERROR(check_type("value cache type", options.value_type, attention.head_dim_v));
-  if (ggml_is_quantized(options.value_type) && !options.flash_attention) {
+  const bool has_values = !attention.values_in_keys;
+  if (has_values) {
+    HOTSET_RETURN_IF_ERROR(
+        check_type("value cache type", options.value_type, attention.head_dim_v));
+  }
+  if (has_values && ggml_is_quantized(options.value_type) && !options.flash_attention) {
     return make_error(
         ErrorCode::kInvalidArgument,
         "value cache type: found {} with flash attention off, expected f32 or f16 (or "
@@ -45,7 +49,7 @@ Result<KvCache> KvCache::create(const model::ModelSpec& spec, const KvCacheOptio
         ggml_type_name(options.value_type));
   }
   const int32_t n_cells = (options.n_ctx + kCellBucket - 1) / kCellBucket * kCellBucket;
-  KvCache cache(options);
+  KvCache cache(options, attention.values_in_keys);
   const auto new_context = [&] {
     return ggml_context_ptr(
         ggml_init({.mem_size = ggml_tensor_overhead() * 2 * static_cast<size_t>(spec.n_layer),
@@ -61,13 +65,15 @@ Result<KvCache> KvCache::create(const model::ModelSpec& spec, const KvCacheOptio
                                 ? cache.device_context_.get()
                                 : cache.context_.get();
     cache.keys_.push_back(ggml_new_tensor_2d(context, options.key_type, key_row, n_cells));
+    if (!has_values) continue;
     cache.values_.push_back(
         options.flash_attention
             ? ggml_new_tensor_2d(context, options.value_type, value_row, n_cells)
             : ggml_new_tensor_2d(context, options.value_type, n_cells, value_row));
   }
   const std::string what = fmt::format("KV cache for {} positions (-c)", n_cells);
-  if (ggml_get_first_tensor(cache.context_.get()) != nullptr) {
+  const bool plans_only = device != nullptr && device->plans_only();
+  if (ggml_get_first_tensor(cache.context_.get()) != nullptr && !plans_only) {
     HOTSET_TRY(cache.buffer_, device::allocate_tensors(cache.context_.get(), cpu_type, what));
   }
   if (ggml_get_first_tensor(cache.device_context_.get()) != nullptr) {
@@ -75,7 +81,7 @@ Result<KvCache> KvCache::create(const model::ModelSpec& spec, const KvCacheOptio
   }
   // Only now: a context that does not fit must be refused before anything of its size is made.
   cache.cells_ = KvCells(n_cells);
-  cache.clear();
+  if (cache.buffer_) ggml_backend_buffer_clear(cache.buffer_.get(), 0);
   return cache;
 }
 

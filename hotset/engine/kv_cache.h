@@ -5,6 +5,7 @@
 //   keys    [n_cells, R_k]   a row per cell
 //   values  [n_cells, R_v]   a row per cell with flash attention, else transposed, [R_v, n_cells],
 //                            because the product with the attention weights runs over the cells
+// Where a key holds its value as well (AttentionSpec::values_in_keys), there are no values.
 // Graphs read the first n_kv cells, n_kv a multiple of kCellBucket, and mask what a query may not
 // see. Rows are written by set_rows, so graphs do not depend on where a token goes.
 // Thread-compatible.
@@ -30,9 +31,10 @@ namespace hotset::engine {
 inline constexpr int32_t kCellBucket = 256;
 
 struct KvCacheOptions {
-  int32_t n_ctx = 4096;                  // positions over all sequences, at least 1
-  ggml_type key_type = GGML_TYPE_F16;    // F32, F16 or Q8_0
-  ggml_type value_type = GGML_TYPE_F16;  // F32, F16 or, with flash attention, Q8_0
+  int32_t n_ctx = 4096;                // positions over all sequences, at least 1
+  ggml_type key_type = GGML_TYPE_F16;  // F32, F16 or Q8_0
+  // F32, F16 or, with flash attention, Q8_0. Without effect where the values are in the keys.
+  ggml_type value_type = GGML_TYPE_F16;
   bool flash_attention = true;
 };
 
@@ -46,9 +48,11 @@ class KvCache {
                                 device::Device* device = nullptr, Placement placement = {});
 
   const KvCacheOptions& options() const { return options_; }
+  bool values_transposed() const { return !options_.flash_attention && !values_in_keys_; }
   KvCells& cells() { return cells_; }
   const KvCells& cells() const { return cells_; }
   ggml_tensor* keys(int64_t layer) const { return keys_[static_cast<size_t>(layer)]; }
+  // Requires: the values are not in the keys.
   ggml_tensor* values(int64_t layer) const { return values_[static_cast<size_t>(layer)]; }
   Bytes n_bytes() const;
 
@@ -60,9 +64,11 @@ class KvCache {
   void clear();
 
  private:
-  explicit KvCache(const KvCacheOptions& options) : options_(options), cells_(1) {}
+  KvCache(const KvCacheOptions& options, bool values_in_keys)
+      : options_(options), values_in_keys_(values_in_keys), cells_(1) {}
 
   KvCacheOptions options_;
+  bool values_in_keys_;
   KvCells cells_;
   ggml_context_ptr context_;         // layers of the CPU
   ggml_context_ptr device_context_;  // layers of the device

@@ -23,13 +23,22 @@ ggml_tensor* nominal_op(ggml_context* context, ggml_tensor* weight, WeightUse us
     case WeightUse::kEmbedding:
       return ggml_get_rows(context, weight, ggml_new_tensor_1d(context, GGML_TYPE_I32, kRows));
     case WeightUse::kMatrix:
-      return ggml_mul_mat(context, weight,
-                          ggml_new_tensor_2d(context, GGML_TYPE_F32, weight->ne[0], kRows));
+      return ggml_mul_mat(
+          context, weight,
+          ggml_new_tensor_3d(context, GGML_TYPE_F32, weight->ne[0], kRows, weight->ne[2]));
     case WeightUse::kExperts: {
       ggml_tensor* x = ggml_new_tensor_3d(context, GGML_TYPE_F32, weight->ne[0], kUsed, kRows);
       ggml_tensor* ids = ggml_new_tensor_2d(context, GGML_TYPE_I32, kUsed, kRows);
       return ggml_mul_mat_id(context, weight, x, ids);
     }
+    case WeightUse::kExpertVectors:
+      if (ggml_n_dims(weight) == 1) {
+        weight = ggml_reshape_2d(context, weight, 1, weight->ne[0]);
+        return ggml_get_rows(context, weight, ggml_new_tensor_1d(context, GGML_TYPE_I32, kRows));
+      }
+      return ggml_add_id(context,
+                         ggml_new_tensor_3d(context, GGML_TYPE_F32, weight->ne[0], kUsed, kRows),
+                         weight, ggml_new_tensor_2d(context, GGML_TYPE_I32, kUsed, kRows));
     case WeightUse::kVector:
       break;
   }
@@ -76,13 +85,17 @@ Result<ModelDescription> describe_model(model::GgufFile file) {
   for (const WeightDeclaration& declaration : list.declarations()) {
     HOTSET_RETURN_IF_ERROR(find_weight(file, declaration));
   }
+  HOTSET_RETURN_IF_ERROR(check_unused(file, list));
   return ModelDescription{std::move(file), architecture, std::move(spec)};
 }
 
 namespace {
 
 bool belongs_on_device(const WeightDeclaration& declaration, const LoadOptions& options) {
-  if (options.device == nullptr || declaration.use == WeightUse::kExperts) return false;
+  if (options.device == nullptr || declaration.use == WeightUse::kExperts ||
+      declaration.use == WeightUse::kExpertVectors) {
+    return false;
+  }
   if (declaration.layer >= 0) return options.placement.on_device(declaration.layer);
   return options.placement.head_on_device && declaration.use != WeightUse::kEmbedding;
 }
@@ -190,6 +203,11 @@ Status LoadedModel::allocate_pinned(const LoadOptions& options) {
 }
 
 Status LoadedModel::fill(const LoadOptions& options) {
+  if (device_context_) {
+    HOTSET_TRY(device_buffer_, options.device->allocate(device_context_.get(), "dense weights"));
+    ggml_backend_buffer_set_usage(device_buffer_.get(), GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
+  }
+  if (options.device != nullptr && options.device->plans_only()) return {};
   std::set<std::string> layouts;
   HOTSET_RETURN_IF_ERROR(allocate_pinned(options));
   for (const auto& [type, context] : contexts_) {
@@ -211,10 +229,6 @@ Status LoadedModel::fill(const LoadOptions& options) {
     }
     if (!ggml_backend_buft_is_host(type)) layouts.insert(ggml_backend_buft_name(type));
     buffers_.push_back(std::move(buffer));
-  }
-  if (device_context_) {
-    HOTSET_TRY(device_buffer_, options.device->allocate(device_context_.get(), "dense weights"));
-    ggml_backend_buffer_set_usage(device_buffer_.get(), GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
   }
   std::vector<ggml_backend_buffer_t> part_buffers(file().n_parts(), nullptr);
   for (const Placed& placed : placed_) {

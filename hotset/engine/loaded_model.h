@@ -34,6 +34,7 @@ struct LoadOptions {
   // rounding.
   bool repack = true;
   // Where dense weights of device layers go; null: everything is the CPU's. Outlives the model.
+  // One that only plans: nothing is loaded, and the weights in host memory have no address.
   device::Device* device = nullptr;
   Placement placement = {};
   // The experts of device layers may be uploaded: they keep the file's layout, and with load mode
@@ -79,6 +80,9 @@ class LoadedModel {
   const Architecture& architecture() const { return *description_.architecture; }
   const ModelWeights& weights() const { return weights_; }
   const LoadReport& report() const { return report_; }
+  const ModelDescription& description() const { return description_; }
+  // Ends the model; what is known without its weights remains.
+  ModelDescription take_description() && { return std::move(description_); }
 
  private:
   explicit LoadedModel(ModelDescription description) : description_(std::move(description)) {}

@@ -47,9 +47,10 @@ KeptGraph LookupGraphs::build_all_pairs(int64_t layer, size_t parity, int32_t n_
   GraphBuilder g(c, kept.graph, spec, p_.model.weights(), p_.kv, {.n_tokens = n_tokens}, {});
   ggml_tensor* ids = part_of(c, routed.ids, n_pairs);
   ggml_tensor* slots = as_pairs(c, ggml_get_rows(c, banked.map, ids), n_tokens == 1);
+  ids = as_pairs(c, ids, n_tokens == 1);
   ggml_tensor* x = part_of(c, routed.x, spec.n_embd, n_tokens);
   if (n_tokens > 1) x = ggml_get_rows(c, x, part_of(c, p_.cross.pair_tokens, n_pairs));
-  place(g, g.experts({.x = x, .ids = slots}, banked.banks), p_.cross.results);
+  place(g, g.experts(x, ids, slots, banked.banks), p_.cross.results);
   kept.reads = graph_reads(kept.graph);
   return kept;
 }
@@ -64,15 +65,16 @@ KeptGraph LookupGraphs::build_listed_pairs(int64_t layer, size_t parity, bool on
   kept.graph = ggml_new_graph_custom(c, kNodes, false);
   GraphBuilder g(c, kept.graph, spec, p_.model.weights(), p_.kv, {}, {});
   const size_t part_bytes = static_cast<size_t>(n) * sizeof(int32_t);
-  ggml_tensor* tokens = part_of(c, p_.cross.pair_list, n);
-  ggml_tensor* slots = part_of(c, p_.cross.pair_list, n, 1, 1, part_bytes);
-  ggml_tensor* rows = part_of(c, p_.cross.pair_list, n, 1, 1, 2 * part_bytes);
+  const auto list = [&](PairListPart part) {
+    return part_of(c, p_.cross.pair_list, n, 1, 1, part * part_bytes);
+  };
   ggml_tensor* x = part_of(c, p_.cross.routed[parity].x, spec.n_embd, one_token ? 1 : p_.n_ubatch);
-  if (!one_token) x = ggml_get_rows(c, x, tokens);
-  ggml_tensor* computed = g.experts({.x = x, .ids = as_pairs(c, slots, one_token)}, banked.banks);
+  if (!one_token) x = ggml_get_rows(c, x, list(kPairTokens));
+  ggml_tensor* computed = g.experts(x, as_pairs(c, list(kPairExperts), one_token),
+                                    as_pairs(c, list(kPairSlots), one_token), banked.banks);
   computed = ggml_reshape_2d(c, computed, spec.n_embd, n);
   ggml_tensor* results = part_of(c, p_.cross.results, spec.n_embd, p_.cross.results->ne[1]);
-  ggml_build_forward_expand(kept.graph, ggml_set_rows(c, results, computed, rows));
+  ggml_build_forward_expand(kept.graph, ggml_set_rows(c, results, computed, list(kPairRows)));
   kept.reads = graph_reads(kept.graph);
   return kept;
 }
@@ -100,7 +102,7 @@ KeptGraph LookupGraphs::build_cpu_pairs(int64_t layer, bool one_token, int64_t n
   ggml_tensor* x = part_of(c, p_.host.x, spec.n_embd, one_token ? 1 : p_.n_ubatch);
   if (!one_token) x = ggml_get_rows(c, x, part_of(c, p_.host.cpu_tokens, n));
   ggml_tensor* ids = as_pairs(c, part_of(c, p_.host.cpu_ids, n), one_token);
-  place(g, g.experts({.x = x, .ids = ids}, g.layer(layer).experts), p_.host.cpu_rows);
+  place(g, g.experts(x, ids, ids, g.layer(layer).experts), p_.host.cpu_rows);
   return kept;
 }
 

@@ -37,11 +37,13 @@ inline constexpr int64_t kMaxPairsPerCall = 8192;
 // so that few graphs are kept and at most an eighth of the work is padding. Requires: n > 0.
 int64_t pair_bucket(int64_t n);
 
-// The list of a device graph of `n` pairs: three parts of n numbers each.
-struct PairList {
-  std::span<int32_t> tokens;  // row of x
-  std::span<int32_t> slots;
-  std::span<int32_t> rows;  // of the pair buffer
+// What a listed graph of `n` pairs reads: lists of n numbers, one behind the other.
+enum PairListPart : size_t {
+  kPairTokens,   // rows of x
+  kPairExperts,  // whose biases and scales
+  kPairSlots,    // whose matrices
+  kPairRows,     // of the pair buffer
+  kPairListParts,
 };
 
 class LookupGraphs {
@@ -75,7 +77,7 @@ class LookupGraphs {
   // `parity`: which of the routed buffers the layer's segment writes.
   // Errors: kUnsupported, kInternal.
   Result<KeptGraph*> all_pairs(int64_t layer, size_t parity, int32_t n_tokens);
-  // The pairs of a PairList of pair_bucket(n) entries at the start of CrossTensors::pair_list.
+  // The pairs listed, pair_bucket(n) of them, at the start of CrossTensors::pair_list.
   Result<KeptGraph*> listed_pairs(int64_t layer, size_t parity, bool one_token, int64_t n);
   // Moves pair_bucket(n) rows of CrossTensors::cpu_rows to those of CrossTensors::row_list.
   Result<KeptGraph*> scatter(int64_t n);

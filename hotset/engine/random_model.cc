@@ -14,6 +14,7 @@
 #include "hotset/base/random.h"
 #include "hotset/base/thread_pool.h"
 #include "hotset/engine/architecture.h"
+#include "hotset/engine/key_writer.h"
 #include "hotset/engine/weights.h"
 #include "hotset/model/gguf_file.h"
 
@@ -46,9 +47,11 @@ Status check_options(const RandomModelOptions& o) {
   HOTSET_RETURN_IF_ERROR(positive("experts-used", o.n_expert_used));
   HOTSET_RETURN_IF_ERROR(positive("expert-width", o.n_ff_expert));
   HOTSET_RETURN_IF_ERROR(positive("ff-width", o.n_ff));
+  HOTSET_RETURN_IF_ERROR(positive("moe-step", o.moe_layer_step));
   HOTSET_RETURN_IF_ERROR(positive("vocab", o.n_vocab));
   HOTSET_RETURN_IF_ERROR(positive("context", o.n_ctx_train));
-  for (const ggml_type type : {o.expert_type, o.dense_type}) {
+  for (const ggml_type type :
+       {o.expert_type, o.odd_expert_type.value_or(o.expert_type), o.dense_type}) {
     if (!is_weight_type(type)) {
       return make_error(ErrorCode::kInvalidArgument, "type: found {}, expected a type for weights",
                         ggml_type_name(type));
@@ -97,38 +100,41 @@ Result<gguf_context_ptr> make_metadata(const RandomModelOptions& o) {
   gguf_set_val_str(m, "general.architecture", o.architecture.c_str());
   gguf_set_val_str(m, "general.name",
                    fmt::format("random {}, seed {}", o.architecture, o.seed).c_str());
-  const auto set = [&](const char* key, int64_t value) {
-    gguf_set_val_u32(m, fmt::format("{}.{}", o.architecture, key).c_str(),
-                     static_cast<uint32_t>(value));
-  };
-  set("block_count", o.n_layer);
-  set("context_length", o.n_ctx_train);
-  set("embedding_length", o.n_embd);
-  set("feed_forward_length", o.n_ff);
-  set("expert_feed_forward_length", o.n_ff_expert);
-  set("expert_count", o.n_expert);
-  set("expert_used_count", o.n_expert_used);
-  set("attention.head_count", o.n_head);
-  set("attention.head_count_kv", o.n_head_kv);
-  set("attention.key_length", o.head_dim);
-  set("attention.value_length", o.head_dim);
-  set("vocab_size", n_vocab);
-  gguf_set_val_f32(m, fmt::format("{}.attention.layer_norm_rms_epsilon", o.architecture).c_str(),
-                   1e-6F);
-  gguf_set_val_f32(m, fmt::format("{}.rope.freq_base", o.architecture).c_str(), 1e6F);
+  KeyWriter keys(m, o.architecture);
+  keys.set("block_count", o.n_layer);
+  keys.set("context_length", o.n_ctx_train);
+  keys.set("embedding_length", o.n_embd);
+  keys.set("feed_forward_length", o.n_ff);
+  keys.set("expert_feed_forward_length", o.n_ff_expert);
+  keys.set("expert_count", o.n_expert);
+  keys.set("expert_used_count", o.n_expert_used);
+  keys.set("attention.head_count", o.n_head);
+  keys.set("attention.head_count_kv", o.n_head_kv);
+  keys.set("attention.key_length", o.head_dim);
+  keys.set("attention.value_length", o.head_dim);
+  keys.set("vocab_size", n_vocab);
+  if (o.moe_layer_step > 1) keys.set("interleave_moe_layer_step", o.moe_layer_step);
+  keys.set("attention.layer_norm_rms_epsilon", 1e-6F);
+  keys.set("rope.freq_base", 1e6F);
+  if (const Architecture* architecture = find_architecture(o.architecture)) {
+    architecture->add_typical_keys(o, keys);
+  }
   return metadata;
 }
 
 // Vectors and the router stay F32, as converted files have them.
 ggml_type type_of(const WeightDeclaration& w, const RandomModelOptions& o) {
-  if (w.use == WeightUse::kExperts) return o.expert_type;
-  if (w.use == WeightUse::kVector || w.name.ends_with("ffn_gate_inp.weight")) return GGML_TYPE_F32;
+  if (w.use == WeightUse::kExperts) {
+    return w.layer % 2 == 1 ? o.odd_expert_type.value_or(o.expert_type) : o.expert_type;
+  }
+  const bool is_vector = w.use == WeightUse::kVector || w.use == WeightUse::kExpertVectors;
+  if (is_vector || w.name.ends_with("ffn_gate_inp.weight")) return GGML_TYPE_F32;
   return o.dense_type;
 }
 
 // Optional weights are left out, but those that have another one in their place are written.
 bool is_written(const WeightDeclaration& w) {
-  return w.presence == Presence::kRequired || !w.fallback.empty();
+  return w.presence != Presence::kOptional || !w.fallback.empty();
 }
 
 int64_t rows_per_piece(int64_t n_in) { return std::max<int64_t>(1, kPieceValues / n_in); }
@@ -262,7 +268,8 @@ Status write_random_model(const RandomModelOptions& options, const std::filesyst
   gguf_get_meta_data(metadata.get(), header.data());
   HOTSET_TRY(const model::GgufFile parsed, model::GgufFile::parse(header, path.string()));
   HOTSET_TRY(const Architecture* architecture, architecture_of(parsed));
-  HOTSET_TRY(const model::ModelSpec spec, architecture->read_spec(parsed));
+  HOTSET_TRY(model::ModelSpec spec, architecture->read_spec(parsed));
+  spec.merged_gate_up = options.merged_gate_up;
   ModelWeights weights;
   WeightList list;
   architecture->declare_weights(spec, weights, list);

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 
 #include "hotset/base/error.h"
@@ -23,16 +24,21 @@ struct RandomModelOptions {
   int64_t n_expert = 16;
   int64_t n_expert_used = 4;
   int64_t n_ff_expert = 128;
-  int64_t n_ff = 256;      // of dense layers, where the architecture has them
-  int64_t n_vocab = 4096;  // ignored with a tokenizer
+  int64_t n_ff = 256;          // of dense layers, where the architecture has them
+  int64_t moe_layer_step = 1;  // every so many-th layer has experts
+  int64_t n_vocab = 4096;      // ignored with a tokenizer
   int64_t n_ctx_train = 4096;
+  bool merged_gate_up = false;  // gate and up of the experts in one tensor
   ggml_type expert_type = GGML_TYPE_Q4_0;
-  ggml_type dense_type = GGML_TYPE_Q8_0;  // embeddings, attention, output
+  std::optional<ggml_type> odd_expert_type = {};  // of odd layers; none: the same
+  ggml_type dense_type = GGML_TYPE_Q8_0;          // embeddings, attention, output
   uint64_t seed = 1;
   // Tokenizer keys are taken from this file, so that the model can be given text; empty: none.
   std::filesystem::path tokenizer_from = {};
 };
 
+// Keys and tensors are those that a converted file of the architecture has; what the options do not
+// say (windows, groups, scales) is as in a well-known model of it.
 // The same options give the same bytes on every machine. Weights are normal with deviation
 // 1/sqrt(inputs), norms are 1.
 // Errors: kInvalidArgument (naming the option), kUnsupported (architecture, type), kIo, and what

@@ -24,7 +24,7 @@ void UbatchInputs::fill(std::span<const BatchToken> ubatch, std::span<const int3
   }
   key_rows.assign(cells.begin(), cells.end());
   value_rows.clear();
-  if (kv.options().flash_attention) {
+  if (!kv.values_transposed()) {
     value_rows = key_rows;
   } else {
     // Transposed values: row i of the value of a cell is the i-th of n_cells numbers each.
@@ -38,11 +38,22 @@ void UbatchInputs::fill(std::span<const BatchToken> ubatch, std::span<const int3
   const ggml_fp16_t visible = ggml_fp32_to_fp16(0.0F);
   const ggml_fp16_t hidden = ggml_fp32_to_fp16(-INFINITY);
   const int32_t n_kv = kv.n_kv();
-  mask.resize(ubatch.size() * static_cast<size_t>(n_kv));
+  const KvCells& of = kv.cells();
+  const size_t n_all = ubatch.size() * static_cast<size_t>(n_kv);
+  mask.resize(n_all * static_cast<size_t>(n_masks(spec)));
   ggml_fp16_t* out = mask.data();
   for (const BatchToken& token : ubatch) {
     for (int32_t cell = 0; cell < n_kv; ++cell) {
-      *out++ = kv.cells().visible(cell, token.sequence, token.position) ? visible : hidden;
+      *out++ = of.visible(cell, token.sequence, token.position) ? visible : hidden;
+    }
+  }
+  if (spec.attention.window == 0) return;
+  const ggml_fp16_t* all = mask.data();
+  for (const BatchToken& token : ubatch) {
+    for (int32_t cell = 0; cell < n_kv; ++cell) {
+      const bool is_near = token.position - of.position(cell) < spec.attention.window;
+      *out++ = is_near ? *all : hidden;
+      ++all;
     }
   }
 }

@@ -81,6 +81,40 @@ void declare_attention(const model::ModelSpec& spec, int64_t layer, LayerWeights
            {spec.n_embd, a.n_head * a.head_dim_v});
 }
 
+void declare_latent_attention(const model::ModelSpec& spec, int64_t layer, LayerWeights& weights,
+                              WeightList& list) {
+  const int64_t n_head = spec.attention.n_head;
+  const model::LatentSpec& latent = spec.attention.latent;
+  const int64_t n_rotated = spec.rope.n_dims;
+  const int64_t n_plain = latent.head_dim_k - n_rotated;
+  const auto matrix = [&](ggml_tensor** slot, std::string_view name,
+                          std::initializer_list<int64_t> shape) {
+    list.add(slot, layer_tensor(layer, name), WeightUse::kMatrix, shape);
+  };
+  const auto vector = [&](ggml_tensor** slot, std::string_view name, int64_t n) {
+    list.add(slot, layer_tensor(layer, name), WeightUse::kVector, {n});
+  };
+  vector(&weights.attn_norm, "attn_norm.weight", spec.n_embd);
+  if (latent.n_query_latent > 0) {
+    matrix(&weights.attn_q_a, "attn_q_a.weight", {latent.n_query_latent, spec.n_embd});
+    vector(&weights.attn_q_a_norm, "attn_q_a_norm.weight", latent.n_query_latent);
+    matrix(&weights.attn_q_b, "attn_q_b.weight",
+           {n_head * latent.head_dim_k, latent.n_query_latent});
+  } else {
+    matrix(&weights.attn_q, "attn_q.weight", {n_head * latent.head_dim_k, spec.n_embd});
+  }
+  matrix(&weights.attn_kv_a, "attn_kv_a_mqa.weight", {latent.n_latent + n_rotated, spec.n_embd});
+  vector(&weights.attn_kv_a_norm, "attn_kv_a_norm.weight", latent.n_latent);
+  if (spec.attention.values_in_keys) {
+    matrix(&weights.attn_k_b, "attn_k_b.weight", {n_head, latent.n_latent, n_plain});
+    matrix(&weights.attn_v_b, "attn_v_b.weight", {n_head, latent.head_dim_v, latent.n_latent});
+  } else {
+    matrix(&weights.attn_kv_b, "attn_kv_b.weight",
+           {n_head * (n_plain + latent.head_dim_v), latent.n_latent});
+  }
+  matrix(&weights.attn_output, "attn_output.weight", {spec.n_embd, n_head * latent.head_dim_v});
+}
+
 void declare_attention_biases(const model::ModelSpec& spec, int64_t layer, Presence presence,
                               LayerWeights& weights, WeightList& list) {
   const model::AttentionSpec& a = spec.attention;
@@ -90,6 +124,15 @@ void declare_attention_biases(const model::ModelSpec& spec, int64_t layer, Prese
            {a.n_head_kv * a.head_dim_k}, presence);
   list.add(&weights.attn_v_bias, layer_tensor(layer, "attn_v.bias"), WeightUse::kVector,
            {a.n_head_kv * a.head_dim_v}, presence);
+}
+
+void declare_head_norms(const model::ModelSpec& spec, int64_t layer, Presence presence,
+                        LayerWeights& weights, WeightList& list) {
+  const int64_t head_dim = spec.attention.head_dim_k;
+  list.add(&weights.attn_q_norm, layer_tensor(layer, "attn_q_norm.weight"), WeightUse::kVector,
+           {head_dim}, presence);
+  list.add(&weights.attn_k_norm, layer_tensor(layer, "attn_k_norm.weight"), WeightUse::kVector,
+           {head_dim}, presence);
 }
 
 void declare_feed_forward(const model::ModelSpec& spec, int64_t layer, int64_t n_ff,
@@ -104,17 +147,46 @@ void declare_feed_forward(const model::ModelSpec& spec, int64_t layer, int64_t n
 
 void declare_experts(const model::ModelSpec& spec, int64_t layer, LayerWeights& weights,
                      WeightList& list) {
-  const auto name = [&](std::string_view n) { return layer_tensor(layer, n); };
   const int64_t n_expert = spec.router.n_expert;
-  list.add(&weights.ffn_norm, name("ffn_norm.weight"), WeightUse::kVector, {spec.n_embd});
-  list.add(&weights.router, name("ffn_gate_inp.weight"), WeightUse::kMatrix,
+  list.add(&weights.router, layer_tensor(layer, "ffn_gate_inp.weight"), WeightUse::kMatrix,
            {n_expert, spec.n_embd});
-  list.add(&weights.experts.gate, name("ffn_gate_exps.weight"), WeightUse::kExperts,
-           {n_expert, spec.n_ff_expert, spec.n_embd});
-  list.add(&weights.experts.up, name("ffn_up_exps.weight"), WeightUse::kExperts,
-           {n_expert, spec.n_ff_expert, spec.n_embd});
-  list.add(&weights.experts.down, name("ffn_down_exps.weight"), WeightUse::kExperts,
-           {n_expert, spec.n_embd, spec.n_ff_expert});
+  if (spec.router.selection_bias) {
+    list.add(&weights.selection_bias, layer_tensor(layer, "exp_probs_b.bias"), WeightUse::kVector,
+             {n_expert});
+  }
+  const auto matrix = [&](ggml_tensor** slot, std::string_view part, int64_t n_out, int64_t n_in) {
+    list.add(slot, layer_tensor(layer, fmt::format("ffn_{}_exps.weight", part)),
+             WeightUse::kExperts, {n_expert, n_out, n_in});
+  };
+  const auto scale = [&](ggml_tensor** slot, std::string_view part) {
+    list.add(slot, layer_tensor(layer, fmt::format("ffn_{}_exps.scale", part)),
+             WeightUse::kExpertVectors, {n_expert}, Presence::kOptional);
+  };
+  FeedForwardWeights& experts = weights.experts;
+  if (spec.merged_gate_up) {
+    matrix(&experts.gate_up, "gate_up", 2 * spec.n_ff_expert, spec.n_embd);
+  } else {
+    matrix(&experts.gate, "gate", spec.n_ff_expert, spec.n_embd);
+    matrix(&experts.up, "up", spec.n_ff_expert, spec.n_embd);
+    scale(&experts.gate_scale, "gate");
+    scale(&experts.up_scale, "up");
+  }
+  matrix(&experts.down, "down", spec.n_embd, spec.n_ff_expert);
+  scale(&experts.down_scale, "down");
+}
+
+void declare_expert_biases(const model::ModelSpec& spec, int64_t layer, LayerWeights& weights,
+                           WeightList& list) {
+  const int64_t n_expert = spec.router.n_expert;
+  list.add(&weights.router_bias, layer_tensor(layer, "ffn_gate_inp.bias"), WeightUse::kVector,
+           {n_expert});
+  const auto bias = [&](ggml_tensor** slot, std::string_view part, int64_t n_out) {
+    list.add(slot, layer_tensor(layer, fmt::format("ffn_{}_exps.bias", part)),
+             WeightUse::kExpertVectors, {n_expert, n_out});
+  };
+  bias(&weights.experts.gate_bias, "gate", spec.n_ff_expert);
+  bias(&weights.experts.up_bias, "up", spec.n_ff_expert);
+  bias(&weights.experts.down_bias, "down", spec.n_embd);
 }
 
 Result<const model::TensorInfo*> find_weight(const model::GgufFile& file,
@@ -124,7 +196,7 @@ Result<const model::TensorInfo*> find_weight(const model::GgufFile& file,
     tensor = file.find_tensor(declaration.fallback);
   }
   if (tensor == nullptr) {
-    if (declaration.presence == Presence::kOptional && declaration.fallback.empty()) return nullptr;
+    if (declaration.presence != Presence::kRequired && declaration.fallback.empty()) return nullptr;
     return make_error(ErrorCode::kCorrupt, "{}: tensor '{}': found nothing, expected {}",
                       file.name(), declaration.name, shape_text(declaration.ne));
   }
@@ -137,7 +209,9 @@ Result<const model::TensorInfo*> find_weight(const model::GgufFile& file,
                       "{}: tensor '{}': found type {}, expected a type for weights", file.name(),
                       tensor->name, ggml_type_name(tensor->type));
   }
-  if (declaration.use == WeightUse::kVector && tensor->type != GGML_TYPE_F32) {
+  const bool is_vector =
+      declaration.use == WeightUse::kVector || declaration.use == WeightUse::kExpertVectors;
+  if (is_vector && tensor->type != GGML_TYPE_F32) {
     return make_error(ErrorCode::kUnsupported, "{}: tensor '{}': found type {}, expected f32",
                       file.name(), tensor->name, ggml_type_name(tensor->type));
   }
@@ -155,6 +229,23 @@ std::vector<std::string> unused_tensors(const model::GgufFile& file, const Weigh
     if (!used.contains(tensor.name)) unused.push_back(tensor.name);
   }
   return unused;
+}
+
+Status check_unused(const model::GgufFile& file, const WeightList& list) {
+  std::unordered_set<std::string_view> used;
+  for (const WeightDeclaration& declaration : list.declarations()) used.insert(declaration.name);
+  for (const std::string& name : unused_tensors(file, list)) {
+    for (const std::string_view ending : {".bias", ".scale"}) {
+      if (!name.ends_with(ending)) continue;
+      const std::string weight = name.substr(0, name.size() - ending.size()) + ".weight";
+      if (!used.contains(weight)) continue;
+      return make_error(ErrorCode::kUnsupported,
+                        "{}: tensor '{}': found one, which this architecture's '{}' is not known "
+                        "to have; expected none",
+                        file.name(), name, weight);
+    }
+  }
+  return {};
 }
 
 }  // namespace hotset::engine

@@ -25,9 +25,15 @@ enum class WeightUse {
   kMatrix,     // multiplies activations
   kExperts,    // multiplies activations by expert id
   kVector,     // added or multiplied element by element; F32
+  // As kVector, a row for each expert. Looked up by expert id, never by slot of a cache.
+  kExpertVectors,
 };
 
-enum class Presence { kRequired, kOptional };
+enum class Presence {
+  kRequired,
+  kOptional,
+  kUsual,  // optional, but random models have it
+};
 
 struct WeightDeclaration {
   std::string name;
@@ -41,11 +47,23 @@ struct WeightDeclaration {
   int64_t layer = -1;
 };
 
-// Dense feed-forward weights; shapes [n_ff, n_embd], [n_ff, n_embd], [n_embd, n_ff].
+// Weights of a dense feed-forward network, or with n_expert in front of every shape of all experts
+// of a layer. Null what the model does not have.
 struct FeedForwardWeights {
-  ggml_tensor* gate = nullptr;
-  ggml_tensor* up = nullptr;
-  ggml_tensor* down = nullptr;
+  ggml_tensor* gate = nullptr;       // [n_ff, n_embd]
+  ggml_tensor* up = nullptr;         // [n_ff, n_embd]
+  ggml_tensor* down = nullptr;       // [n_embd, n_ff]
+  ggml_tensor* gate_up = nullptr;    // [2 * n_ff, n_embd] in place of gate and up
+  ggml_tensor* gate_bias = nullptr;  // [n_ff]; biases and scales of experts only
+  ggml_tensor* up_bias = nullptr;    // [n_ff]
+  ggml_tensor* down_bias = nullptr;  // [n_embd]
+  // Of types whose blocks have scales of too small a range (NVFP4): a factor for each expert.
+  ggml_tensor* gate_scale = nullptr;
+  ggml_tensor* up_scale = nullptr;
+  ggml_tensor* down_scale = nullptr;
+
+  bool present() const { return down != nullptr; }
+  std::array<ggml_tensor*, 4> matrices() const { return {gate, up, down, gate_up}; }
 };
 
 // Weights of one layer; null what its architecture does not have.
@@ -58,15 +76,28 @@ struct LayerWeights {
   ggml_tensor* attn_q_bias = nullptr;  // as long as the rows of attn_q
   ggml_tensor* attn_k_bias = nullptr;
   ggml_tensor* attn_v_bias = nullptr;
-  ggml_tensor* attn_q_norm = nullptr;  // [head_dim_k], or over all heads
+  ggml_tensor* attn_output_bias = nullptr;  // [n_embd]
+  ggml_tensor* attn_sinks = nullptr;        // [n_head], a score that takes weight and gives nothing
+  ggml_tensor* attn_q_norm = nullptr;       // [head_dim_k], or over all heads
   ggml_tensor* attn_k_norm = nullptr;
   ggml_tensor* rope_factors = nullptr;  // [rope dimensions / 2], divisors of the frequencies
-  ggml_tensor* ffn_norm = nullptr;      // [n_embd]
+  // Latent attention; R the rotated dimensions of a head.
+  ggml_tensor* attn_q_a = nullptr;        // [n_query_latent, n_embd]
+  ggml_tensor* attn_q_a_norm = nullptr;   // [n_query_latent]
+  ggml_tensor* attn_q_b = nullptr;        // [n_head * latent.head_dim_k, n_query_latent]
+  ggml_tensor* attn_kv_a = nullptr;       // [n_latent + R, n_embd]
+  ggml_tensor* attn_kv_a_norm = nullptr;  // [n_latent]
+  ggml_tensor* attn_kv_b = nullptr;       // [n_head * (head_dim_k - R + head_dim_v), n_latent]
+  ggml_tensor* attn_k_b = nullptr;        // [n_head, n_latent, head_dim_k - R]
+  ggml_tensor* attn_v_b = nullptr;        // [n_head, head_dim_v, n_latent]
+  ggml_tensor* ffn_norm = nullptr;        // [n_embd]
   FeedForwardWeights dense;
-  ggml_tensor* router = nullptr;       // [n_expert, n_embd]
-  FeedForwardWeights experts;          // each with n_expert in front
-  FeedForwardWeights shared;           // of the shared expert
-  ggml_tensor* shared_gate = nullptr;  // [n_embd], how much of the shared expert a token gets
+  ggml_tensor* router = nullptr;          // [n_expert, n_embd]
+  ggml_tensor* router_bias = nullptr;     // [n_expert], added to the scores
+  ggml_tensor* selection_bias = nullptr;  // [n_expert], added where experts are chosen
+  FeedForwardWeights experts;             // each with n_expert in front
+  FeedForwardWeights shared;              // of the shared expert
+  ggml_tensor* shared_gate = nullptr;     // [n_embd], how much of the shared expert a token gets
 };
 
 struct ModelWeights {
@@ -81,6 +112,7 @@ class WeightList {
  public:
   void add(ggml_tensor** slot, std::string name, WeightUse use,
            std::initializer_list<int64_t> shape, Presence presence = Presence::kRequired);
+  void add(WeightDeclaration declaration) { declarations_.push_back(std::move(declaration)); }
   // The last added weight belongs to `layer`, though its name does not say so.
   void belongs_to(int64_t layer) { declarations_.back().layer = layer; }
   // The last added weight is taken from `name` where its own is absent.
@@ -98,15 +130,24 @@ void declare_decoder(const model::ModelSpec& spec, ModelWeights& weights, Weight
 // Declares norm, projections and output of attention in layer `layer`.
 void declare_attention(const model::ModelSpec& spec, int64_t layer, LayerWeights& weights,
                        WeightList& list);
+// Declares the same of latent attention, in the form that the file has.
+void declare_latent_attention(const model::ModelSpec& spec, int64_t layer, LayerWeights& weights,
+                              WeightList& list);
 // Declares biases of the projections.
 void declare_attention_biases(const model::ModelSpec& spec, int64_t layer, Presence presence,
                               LayerWeights& weights, WeightList& list);
+// Declares an RMS norm over each head of queries and of keys.
+void declare_head_norms(const model::ModelSpec& spec, int64_t layer, Presence presence,
+                        LayerWeights& weights, WeightList& list);
 // Declares a dense feed-forward network of width `n_ff` under "ffn_gate" + suffix and so on.
 void declare_feed_forward(const model::ModelSpec& spec, int64_t layer, int64_t n_ff,
                           std::string_view suffix, FeedForwardWeights& weights, WeightList& list);
-// Declares norm, router and experts (separate gate and up) of layer `layer`.
+// Declares router and experts of layer `layer`.
 void declare_experts(const model::ModelSpec& spec, int64_t layer, LayerWeights& weights,
                      WeightList& list);
+// Declares biases of router and experts.
+void declare_expert_biases(const model::ModelSpec& spec, int64_t layer, LayerWeights& weights,
+                           WeightList& list);
 
 // "blk.3.attn_q.weight" for layer 3, "attn_q.weight".
 std::string layer_tensor(int64_t layer, std::string_view name);
@@ -122,6 +163,10 @@ Result<const model::TensorInfo*> find_weight(const model::GgufFile& file,
 
 // Names of tensors in the file that no declaration uses.
 std::vector<std::string> unused_tensors(const model::GgufFile& file, const WeightList& list);
+
+// Fails if a tensor that no declaration uses belongs to one that is used, as its scale or its bias:
+// without it every result would be wrong. Errors: kUnsupported, naming file and tensor.
+Status check_unused(const model::GgufFile& file, const WeightList& list);
 
 }  // namespace hotset::engine
 

@@ -36,6 +36,7 @@ Result<LanePlanner> LanePlanner::create(std::span<const plan::LaneCosts> costs,
   }
   LanePlanner planner(max_misses);
   planner.misses_.reserve(max_misses);
+  planner.arrived_.reserve(max_misses);
   std::map<uint32_t, size_t> link_of_device;
   for (int32_t g = 0; g < cache.n_groups(); ++g) {
     const plan::LaneCosts& of_group = costs[static_cast<size_t>(g)];
@@ -52,7 +53,7 @@ Result<LanePlanner> LanePlanner::create(std::span<const plan::LaneCosts> costs,
                plan::UploadValue::create({.saving_us = std::min(one_upload_us, one_cpu_us),
                                           .residency_tokens = kFillHorizonTokens}));
     const auto [link, is_new] = link_of_device.try_emplace(spec.device, link_of_device.size());
-    if (is_new) planner.links_.emplace_back();
+    if (is_new) planner.links_.emplace_back().fills.reserve(max_misses);
     planner.groups_.push_back({of_group, value, expert_bytes, link->second});
   }
   return planner;

@@ -262,6 +262,9 @@ TEST(ModelSpec, RefusesAVocabularyThatIdsCannotCount) {
 TEST(ModelSpec, DenseLayersComeFirstAndAreNotMoreThanAll) {
   ModelSpec spec = read_good(minimal());
   spec.n_layer_dense = 1;
+  EXPECT_THAT(check_spec(spec, "some.gguf").error().message,
+              HasSubstr("some.gguf: feed_forward_length: found 0, expected the width"));
+  spec.n_ff = 32;
   EXPECT_TRUE(check_spec(spec, "some.gguf"));
   EXPECT_FALSE(spec.is_moe_layer(0));
   EXPECT_TRUE(spec.is_moe_layer(1));
@@ -270,6 +273,173 @@ TEST(ModelSpec, DenseLayersComeFirstAndAreNotMoreThanAll) {
   ASSERT_FALSE(status);
   EXPECT_THAT(status.error().message,
               HasSubstr("some.gguf: leading_dense_block_count: found 3, expected at most 2"));
+}
+
+TEST(ModelSpec, ExpertsMayBeInEverySecondLayer) {
+  GgufBytes file = minimal().replace_key("a.block_count", 4U).key("a.feed_forward_length", 32U);
+  const ModelSpec spec = read_good(file.key("a.interleave_moe_layer_step", 2U));
+  EXPECT_FALSE(spec.is_moe_layer(0));
+  EXPECT_TRUE(spec.is_moe_layer(1));
+  EXPECT_FALSE(spec.is_moe_layer(2));
+  EXPECT_TRUE(spec.is_moe_layer(3));
+}
+
+TEST(ModelSpec, LayersThatPredictFurtherTokensAreLeftOut) {
+  const auto with = [](uint32_t n) { return minimal().key("a.nextn_predict_layers", n); };
+  EXPECT_EQ(read_good(with(0)).n_layer, 2);
+  EXPECT_EQ(read_good(with(1)).n_layer, 1);
+  expect_error(with(2), "'a.nextn_predict_layers'", "found 2, expected at most 1");
+}
+
+TEST(ModelSpec, TheTensorsSayWhetherGateAndUpAreMerged) {
+  EXPECT_FALSE(read_good(minimal()).merged_gate_up);
+  GgufBytes file = minimal();
+  file.add({.name = "blk.1.ffn_gate_up_exps.weight", .ne = {64, 8, 8}});
+  EXPECT_TRUE(read_good(file).merged_gate_up);
+}
+
+// A spec with the keys of routers.
+Result<ModelSpec> read_router(const GgufBytes& written) {
+  const std::vector<uint8_t> bytes = written.bytes();
+  const auto file = GgufFile::parse(bytes, "some.gguf");
+  EXPECT_TRUE(file) << file.error().message;
+  HOTSET_TRY(ModelSpec spec, read_common_spec(*file, "a"));
+  HOTSET_RETURN_IF_ERROR(require_experts(spec, "some.gguf"));
+  HOTSET_RETURN_IF_ERROR(read_router_keys(*file, spec));
+  return spec;
+}
+
+GgufBytes with_experts() {
+  return minimal().key("a.expert_feed_forward_length", 48U).key("a.feed_forward_length", 96U);
+}
+
+TEST(RouterKeys, ReadsWhatTheFileSays) {
+  GgufBytes file = with_experts().key("a.leading_dense_block_count", 1U);
+  file.key("a.expert_shared_count", 2U).key("a.expert_gating_func", 2U);
+  file.key("a.expert_weights_norm", true).key("a.expert_weights_scale", 2.5F);
+  file.key("a.expert_group_count", 4U).key("a.expert_group_used_count", 2U);
+  const auto spec = read_router(file);
+  ASSERT_TRUE(spec) << spec.error().message;
+  EXPECT_EQ(spec->n_layer_dense, 1);
+  EXPECT_EQ(spec->n_ff_shared, 96);
+  EXPECT_EQ(spec->router.gating, Gating::kSigmoid);
+  EXPECT_TRUE(spec->router.normalise_weights);
+  EXPECT_FLOAT_EQ(spec->router.weights_scale, 2.5F);
+  EXPECT_TRUE(spec->router.selection_bias);
+  EXPECT_TRUE(spec->router.limits_groups());
+  EXPECT_EQ(spec->router.n_group_best, 2);
+}
+
+TEST(RouterKeys, ZeroAndAbsentMeanUnset) {
+  GgufBytes file = with_experts();
+  for (const bool zero : {false, true}) {
+    if (zero) {
+      for (const char* key :
+           {"leading_dense_block_count", "expert_shared_count", "expert_gating_func",
+            "expert_group_count", "expert_group_used_count"}) {
+        file.key(std::string("a.") + key, 0U);
+      }
+      file.key("a.expert_weights_scale", 0.0F);
+    }
+    const auto spec = read_router(file);
+    ASSERT_TRUE(spec) << spec.error().message;
+    EXPECT_EQ(spec->n_layer_dense, 0);
+    EXPECT_EQ(spec->n_ff_shared, 0);
+    EXPECT_EQ(spec->router.gating, Gating::kSoftmax);
+    EXPECT_FALSE(spec->router.normalise_weights);
+    EXPECT_FLOAT_EQ(spec->router.weights_scale, 1);
+    EXPECT_FALSE(spec->router.selection_bias);
+    EXPECT_FALSE(spec->router.limits_groups());
+  }
+}
+
+TEST(RouterKeys, ASelectionBiasMeansASigmoidWhereTheGateIsNotNamed) {
+  GgufBytes file = with_experts();
+  file.add({.name = "blk.1.exp_probs_b.bias", .ne = {8}});
+  const auto spec = read_router(file);
+  ASSERT_TRUE(spec) << spec.error().message;
+  EXPECT_EQ(spec->router.gating, Gating::kSigmoid);
+  EXPECT_TRUE(spec->router.selection_bias);
+  const auto softmax = read_router(file.key("a.expert_gating_func", 1U));
+  EXPECT_EQ(softmax->router.gating, Gating::kSoftmax);
+  EXPECT_TRUE(softmax->router.selection_bias);
+}
+
+TEST(RouterKeys, RefusesWhatCannotBe) {
+  const auto refused = [](const GgufBytes& file, const std::string& message) {
+    const auto spec = read_router(file);
+    ASSERT_FALSE(spec) << message;
+    EXPECT_THAT(spec.error().message, HasSubstr("some.gguf"));
+    EXPECT_THAT(spec.error().message, HasSubstr(message));
+  };
+  const auto groups = [](uint32_t n, uint32_t n_used) {
+    return with_experts().key("a.expert_group_count", n).key("a.expert_group_used_count", n_used);
+  };
+  refused(groups(3, 1), "expert_group_count: found 3, expected a divisor of 8 experts");
+  refused(groups(16, 1), "expert_group_count: found 16, expected a divisor of 8 experts");
+  refused(groups(4, 5), "expert_group_used_count: found 5, expected 1 to 4");
+  refused(groups(8, 1), "expert_used_count: found 2, expected at most the 1 experts of 1 groups");
+  refused(with_experts().key("a.expert_gating_func", 3U),
+          "key 'a.expert_gating_func': found 3, expected 1 (softmax) or 2 (sigmoid)");
+  refused(with_experts().key("a.leading_dense_block_count", 3U),
+          "leading_dense_block_count: found 3, expected at most 2");
+  refused(with_experts().key("a.expert_shared_count", 1U << 20), "'a.expert_shared_count'");
+  refused(with_experts().key("a.expert_weights_norm", 1U), "'a.expert_weights_norm': found u32");
+}
+
+// A spec with the keys of latent attention.
+Result<ModelSpec> read_latent(const GgufBytes& written) {
+  const std::vector<uint8_t> bytes = written.bytes();
+  const auto file = GgufFile::parse(bytes, "some.gguf");
+  EXPECT_TRUE(file) << file.error().message;
+  HOTSET_TRY(ModelSpec spec, read_common_spec(*file, "a"));
+  HOTSET_RETURN_IF_ERROR(read_latent_keys(*file, spec));
+  return spec;
+}
+
+GgufBytes compressed() {
+  GgufBytes file = minimal().key("a.attention.head_count_kv", 1U);
+  file.key("a.attention.kv_lora_rank", 32U).key("a.rope.dimension_count", 8U);
+  file.key("a.attention.key_length", 40U).key("a.attention.value_length", 32U);
+  file.key("a.attention.key_length_mla", 24U).key("a.attention.value_length_mla", 16U);
+  return file;
+}
+
+TEST(LatentKeys, ReadsBothForms) {
+  const auto spec = read_latent(compressed().key("a.attention.q_lora_rank", 48U));
+  ASSERT_TRUE(spec) << spec.error().message;
+  EXPECT_TRUE(spec->attention.values_in_keys);
+  EXPECT_EQ(spec->attention.latent.n_latent, 32);
+  EXPECT_EQ(spec->attention.latent.n_query_latent, 48);
+  EXPECT_EQ(spec->attention.latent.head_dim_k, 24);
+  EXPECT_EQ(spec->attention.latent.head_dim_v, 16);
+  EXPECT_FLOAT_EQ(spec->attention.scale, 1 / std::sqrt(24.0F));
+
+  GgufBytes file = minimal().key("a.attention.kv_lora_rank", 32U).key("a.rope.dimension_count", 8U);
+  file.key("a.attention.key_length", 24U).key("a.attention.value_length", 16U);
+  const auto older = read_latent(file);
+  ASSERT_TRUE(older) << older.error().message;
+  EXPECT_FALSE(older->attention.values_in_keys);
+  EXPECT_EQ(older->attention.latent.n_query_latent, 0);
+  EXPECT_EQ(older->attention.latent.head_dim_k, 24);
+  EXPECT_EQ(older->attention.n_head_kv, 4);
+}
+
+TEST(LatentKeys, RefusesWhatDoesNotFitTogether) {
+  const auto refused = [](const std::string& key, uint32_t value, const std::string& message) {
+    const auto spec = read_latent(compressed().replace_key("a." + key, value));
+    ASSERT_FALSE(spec) << key;
+    EXPECT_EQ(spec.error().code, ErrorCode::kCorrupt);
+    EXPECT_THAT(spec.error().message, HasSubstr("some.gguf"));
+    EXPECT_THAT(spec.error().message, HasSubstr(message));
+  };
+  refused("attention.kv_lora_rank", 0, "'a.attention.kv_lora_rank': found 0, expected 1 to");
+  refused("attention.kv_lora_rank", 31, "'a.attention.key_length': found 40, expected 39");
+  refused("attention.head_count_kv", 2, "'a.attention.head_count_kv': found 2, expected 1");
+  refused("attention.value_length", 16, "'a.attention.value_length': found 16, expected 32");
+  refused("attention.key_length_mla", 8, "found 4 heads of 8 and 16, expected more than the 8");
+  refused("attention.value_length_mla", 0, "found 4 heads of 24 and 0");
+  refused("attention.key_length_mla", 1 << 19, "at most 1048576 together");
 }
 
 TEST(ModelSpec, ExpertsMustBeThereWhereTheyAreRequired) {

@@ -6,6 +6,10 @@
 
 namespace hotset::engine {
 
+const Architecture& deepseek2_architecture();
+const Architecture& glm4moe_architecture();
+const Architecture& gpt_oss_architecture();
+const Architecture& granitemoe_architecture();
 const Architecture& llama_architecture();
 const Architecture& olmoe_architecture();
 const Architecture& qwen2moe_architecture();

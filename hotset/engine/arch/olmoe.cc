@@ -18,6 +18,10 @@ class Olmoe final : public Architecture {
     return spec;
   }
 
+  void add_typical_keys(const RandomModelOptions& options, KeyWriter& keys) const override {
+    keys.set("feed_forward_length", options.n_ff_expert);
+  }
+
   void declare_special(const model::ModelSpec& spec, int64_t layer, LayerWeights& w,
                        WeightList& list) const override {
     const model::AttentionSpec& a = spec.attention;

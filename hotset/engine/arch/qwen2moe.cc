@@ -13,6 +13,7 @@ class Qwen2Moe final : public Architecture {
   Result<model::ModelSpec> read_spec(const model::GgufFile& file) const override {
     HOTSET_TRY(model::ModelSpec spec, model::read_common_spec(file, name()));
     HOTSET_RETURN_IF_ERROR(model::require_experts(spec, file.name()));
+    HOTSET_RETURN_IF_ERROR(model::read_shared_width(file, spec));
     // Files without the key have a shared expert of the dense width.
     if (spec.n_ff_shared == 0) spec.n_ff_shared = spec.n_ff;
     if (spec.n_ff_shared == 0) {
@@ -27,16 +28,13 @@ class Qwen2Moe final : public Architecture {
   void declare_special(const model::ModelSpec& spec, int64_t layer, LayerWeights& w,
                        WeightList& list) const override {
     declare_attention_biases(spec, layer, Presence::kRequired, w, list);
-    declare_feed_forward(spec, layer, spec.n_ff_shared, "_shexp", w.shared, list);
     list.add(&w.shared_gate, layer_tensor(layer, "ffn_gate_inp_shexp.weight"), WeightUse::kMatrix,
              {spec.n_embd});
   }
 
-  bool has_shared_expert() const override { return true; }
-
   Routing route(GraphBuilder& g, int64_t layer, ggml_tensor* hidden) const override {
     Routing routing = Architecture::route(g, layer, hidden);
-    routing.shared = g.gated_shared_expert(routing.x, g.layer(layer));
+    routing.shared = g.gate_shared(routing, g.layer(layer));
     return routing;
   }
 };

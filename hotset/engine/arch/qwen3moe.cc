@@ -19,16 +19,7 @@ class Qwen3Moe final : public Architecture {
 
   void declare_special(const model::ModelSpec& spec, int64_t layer, LayerWeights& w,
                        WeightList& list) const override {
-    list.add(&w.attn_q_norm, layer_tensor(layer, "attn_q_norm.weight"), WeightUse::kVector,
-             {spec.attention.head_dim_k});
-    list.add(&w.attn_k_norm, layer_tensor(layer, "attn_k_norm.weight"), WeightUse::kVector,
-             {spec.attention.head_dim_k});
-  }
-
-  QueryKeyValue position(GraphBuilder& g, const LayerWeights& w, QueryKeyValue qkv) const override {
-    qkv.query = g.rope(g.rms_norm(qkv.query, w.attn_q_norm));
-    qkv.key = g.rope(g.rms_norm(qkv.key, w.attn_k_norm));
-    return qkv;
+    declare_head_norms(spec, layer, Presence::kRequired, w, list);
   }
 };
 
