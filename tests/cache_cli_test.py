@@ -61,7 +61,8 @@ class CacheCliTest(CliFixture):
         cache = by_flag["moe_cache"]
         self.assertEqual((cache["on"], cache["cpu_share"], cache["max_decode_tokens"],
                           cache["policy"], cache["fills"]), (True, 0.25, 7, "crf:8", False))
-        self.assertNotIn("total", cache)  # that takes --stats
+        self.assertEqual(cache["total"]["lookups"], 8)
+        self.assertNotIn("by_layer", cache)  # that takes --stats
         self.assertEqual(cache["device"], "emu")
         self.assertEqual([(g["experts"], g["slots"], g["resident"]) for g in cache["groups"]],
                          [(512, 74, False)])
