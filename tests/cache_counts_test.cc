@@ -25,11 +25,12 @@ std::filesystem::path path_of(const std::string& model) {
 
 sim::ReplayOptions replay_options(const engine::DeviceCache& cache) {
   sim::ReplayOptions options{.policy = cache.options().policy,
-                             .share = {.fixed = cache.options().cpu_share},
+                             .share = {.is_auto = !cache.options().cpu_share,
+                                       .fixed = cache.options().cpu_share.value_or(0)},
                              .skip_tokens = 0,
                              .max_decode_tokens = cache.options().max_decode_tokens,
                              .fills = cache.options().fills,
-                             .rates = cache.options().rates};
+                             .rates = cache.options().rates.value()};
   for (int32_t g = 0; g < cache.core().n_groups(); ++g) {
     options.slots.push_back(cache.core().slots(g).n_slots());
   }
@@ -99,13 +100,15 @@ class EngineCounts : public testing::TestWithParam<std::tuple<std::string, int64
 TEST_P(EngineCounts, AreThoseOfAReplay) {
   const auto& [model, n_slots] = GetParam();
   const auto path = path_of(model);
-  for (const double share : {0.0, 0.5, 1.0}) {
+  for (const std::optional<double> share :
+       {std::optional(0.0), std::optional(0.5), std::optional(1.0), std::optional<double>()}) {
     for (const std::string policy : {"class_lru", "crf", "crf-auto", "lru"}) {
       for (const bool fills : {false, true}) {
         if (!fills && share == 0) continue;  // nothing to fill
-        SCOPED_TRACE(fmt::format("share {}, {}, fills {}", share, policy, fills));
+        SCOPED_TRACE(fmt::format("share {}, {}, fills {}", share.value_or(-1), policy, fills));
         EngineOptions options = cache_options("emu:clock=virtual", budget_for(path, n_slots));
-        options.cache = {.policy = policy, .cpu_share = share, .fills = fills};
+        options.cache = {
+            .policy = policy, .cpu_share = share, .fills = fills, .rates = plan::kTypicalRates};
         expect_replay_counts(path, options);
       }
     }
@@ -119,6 +122,8 @@ TEST_P(EngineCounts, AreThoseOfAReplayForOtherPrefillLimits) {
     SCOPED_TRACE(max_decode_tokens);
     EngineOptions options = cache_options("emu:clock=virtual", budget_for(path, n_slots));
     options.cache.max_decode_tokens = max_decode_tokens;
+    options.cache.rates = plan::kTypicalRates;
+    options.cache.cpu_share = 0.5;
     expect_replay_counts(path, options);
   }
 }
@@ -140,6 +145,7 @@ TEST(EngineCounts, AreThoseOfAReplayWithLayersOnTheCpu) {
   const auto path = model_of("qwen3moe");
   EngineOptions options = cache_options("emu:clock=virtual", budget_for(path, 12));
   options.n_gpu_layers = 2;
+  options.cache.rates = plan::kTypicalRates;
   expect_replay_counts(path, options);
 }
 

@@ -69,7 +69,8 @@ class TimeModel {
     auto cache = ExpertCache::create(*std::move(groups), options.cache.policy);
     HOTSET_CHECK(cache.has_value());
     cache_.emplace(*std::move(cache));
-    auto share = FixedShare::create(static_cast<float>(options.cache.cpu_share), kLayers);
+    auto share =
+        FixedShare::create(static_cast<float>(options.cache.cpu_share.value_or(0)), kLayers);
     HOTSET_CHECK(share.has_value());
     share_.emplace(*share);
     row_bytes_ = 4.0 * static_cast<double>(describe(path).spec.n_embd);

@@ -35,9 +35,7 @@ Result<Bytes> parse_mib(std::string_view flag, std::string_view text, std::strin
 
 }  // namespace
 
-std::string CacheFlags::default_cpu_share() {
-  return fmt::format("{:g}", engine::CacheOptions{}.cpu_share);
-}
+std::string CacheFlags::default_cpu_share() { return "auto"; }
 
 std::string online_policies() {
   std::string names;
@@ -66,7 +64,11 @@ Status apply(const CacheFlags& flags, engine::EngineOptions& options) {
     HOTSET_TRY(options.headroom, parse_mib("--memory-headroom-mib", flags.headroom_mib, ""));
   }
   engine::CacheOptions& cache = options.cache;
-  HOTSET_TRY(cache.cpu_share, parse_number("--moe-cache-cpu-share", flags.cpu_share, 1, ""));
+  cache.cpu_share.reset();
+  if (flags.cpu_share != "auto") {
+    HOTSET_TRY(cache.cpu_share,
+               parse_number("--moe-cache-cpu-share", flags.cpu_share, 1, "auto or "));
+  }
   if (flags.batch < 1) {
     return make_error(ErrorCode::kInvalidArgument,
                       "--moe-cache-batch: found {}, expected 1 or more", flags.batch);

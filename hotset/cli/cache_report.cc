@@ -186,7 +186,7 @@ Result<std::optional<ReplayedRouting>> replay_kept(const engine::Engine& engine,
   const sim::TraceOpener open = [&] { return recorder.kept(); };
   sim::ReplayOptions options{.skip_tokens = 0,
                              .max_decode_tokens = cache.options().max_decode_tokens,
-                             .rates = cache.options().rates};
+                             .rates = cache.options().rates.value_or(plan::kTypicalRates)};
   for (int32_t g = 0; g < cache.core().n_groups(); ++g) {
     options.slots.push_back(cache.core().slots(g).n_slots());
   }
@@ -198,7 +198,8 @@ Result<std::optional<ReplayedRouting>> replay_kept(const engine::Engine& engine,
   replayed.belady_hit_rate = belady.hit_rate();
   if (!replayed.was_cut) return replayed;
   options.policy = cache.options().policy;
-  options.share.fixed = cache.options().cpu_share;
+  options.share = {.is_auto = !cache.options().cpu_share,
+                   .fixed = cache.options().cpu_share.value_or(0)};
   options.fills = cache.options().fills;
   HOTSET_TRY(const sim::ReplayResult own, sim::replay(open, options));
   replayed.hit_rate = own.hit_rate();
@@ -225,7 +226,11 @@ Json cache_json(const CacheState& state, const CacheReport* report, bool with_de
   json["device"] = state.device->name;
   if (!state.has_slots()) return json;
   json["policy"] = state.options.policy;
-  json["cpu_share"] = state.options.cpu_share;
+  if (state.options.cpu_share) {
+    json["cpu_share"] = *state.options.cpu_share;
+  } else {
+    json["cpu_share"] = "auto";
+  }
   json["fills"] = state.options.fills;
   json["max_decode_tokens"] = state.options.max_decode_tokens;
   json["device_bytes"] = state.device_bytes.count;

@@ -81,13 +81,14 @@ std::string on_text(const CacheState& state) {
     text += ", so nothing is copied while it works";
   } else {
     const engine::CacheOptions& o = state.options;
-    text += fmt::format(
-        "; copies {} and come {}; CPU share {:g}, fills {}, policy {}, prefill above {}",
-        overlap_text(*state.device),
-        state.source_is_pinned        ? "from pinned memory"
-        : state.device->pinned_memory ? "through a pinned ring"
-                                      : "from pageable memory",
-        o.cpu_share, o.fills ? "on" : "off", o.policy, plural(o.max_decode_tokens, "token"));
+    text +=
+        fmt::format("; copies {} and come {}; CPU share {}, fills {}, policy {}, prefill above {}",
+                    overlap_text(*state.device),
+                    state.source_is_pinned        ? "from pinned memory"
+                    : state.device->pinned_memory ? "through a pinned ring"
+                                                  : "from pageable memory",
+                    o.cpu_share ? fmt::format("{:g}", *o.cpu_share) : "auto",
+                    o.fills ? "on" : "off", o.policy, plural(o.max_decode_tokens, "token"));
   }
   return fmt::format("{}; {}", text, placement_text(state));
 }

@@ -79,8 +79,8 @@ void add_cache_options(CLI::App& command, CacheFlags& o) {
   command
       .add_option("--moe-cache-cpu-share", o.cpu_share,
                   "Part of the missing experts that the CPU computes instead of their being "
-                  "uploaded, 0 to 1")
-      ->check(within(0, 1))
+                  "uploaded, 0 to 1; auto: decided for each lookup by what the lanes take")
+      ->check(number_or("auto", 1))
       ->capture_default_str();
   command
       .add_option("--moe-cache-batch", o.batch,

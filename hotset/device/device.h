@@ -54,7 +54,8 @@ struct DeviceInfo {
   bool pinned_memory = false;       // pinned host memory can be had
   bool shares_host_memory = false;  // an integrated GPU: uploading gains nothing
   bool virtual_clock = false;
-  bool exact_memory = false;  // nobody else uses the memory, drivers included
+  bool computes_on_cpu = false;  // with DeviceOptions::n_threads
+  bool exact_memory = false;     // nobody else uses the memory, drivers included
   Overlap overlap = Overlap::kUntested;
 };
 
@@ -125,7 +126,8 @@ class Device {
   virtual ~Device() = default;
 
   virtual const DeviceInfo& info() const = 0;
-  // Whether this only counts what would be allocated (plan_device.h): its memory must not be touched.
+  // Whether this only counts what would be allocated (plan_device.h): its memory must not be
+  // touched.
   virtual bool plans_only() const { return false; }
   virtual ggml_backend_buffer_type_t buffer_type() const = 0;
   // Whether the device computes `op` as it stands.

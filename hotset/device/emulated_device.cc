@@ -129,6 +129,7 @@ DeviceInfo EmulatedDevice::describe_device(const EmulatedOptions& emulated) {
           .events = true,
           .pinned_memory = !emulated.faults.refuse_pinned,
           .virtual_clock = emulated.virtual_clock,
+          .computes_on_cpu = true,
           .exact_memory = true,
           .overlap = Overlap::kYes};
 }

@@ -4,6 +4,7 @@
 #define HOTSET_ENGINE_CACHE_OPTIONS_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "hotset/plan/lane_costs.h"
@@ -20,11 +21,13 @@ enum class HitOrder {
 
 struct CacheOptions {
   std::string policy = std::string(kDefaultPolicy);
-  double cpu_share = 0.5;          // part of the misses that the CPU lane takes, 0 to 1
+  // Part of the misses that the CPU lane takes, 0 to 1; none: the chooser decides for each lookup.
+  std::optional<double> cpu_share = {};
   bool fills = true;               // experts that the CPU computed may be copied in the background
   int32_t max_decode_tokens = 32;  // lookups of more tokens are prefills, 1 or more
   HitOrder hit_order = HitOrder::kAuto;
-  plan::LaneRates rates = plan::kTypicalRates;  // what fills are paced by
+  // The machine, where it should not be measured: what the chooser and fills go by.
+  std::optional<plan::LaneRates> rates = {};
 };
 
 }  // namespace hotset::engine

@@ -1,6 +1,7 @@
 #include "hotset/engine/device_cache.h"
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 namespace hotset::engine {
@@ -10,6 +11,7 @@ using device::QueueId;
 LaneTotals& LaneTotals::operator+=(const LaneTotals& other) {
   uploaded += other.uploaded;
   filled += other.filled;
+  streamed += other.streamed;
   cpu_read += other.cpu_read;
   upload_us += other.upload_us;
   cpu_us += other.cpu_us;
@@ -58,7 +60,8 @@ Result<std::vector<CacheGroup>> DeviceCache::form_groups(const ModelDescription&
   const DeviceShare share{
       .alignment = static_cast<int64_t>(ggml_backend_buft_get_alignment(device.buffer_type())),
       .accepts_bank = [&](const ExpertTensor& tensor, int64_t n) {
-        return accepts_bank(device, tensor, n);
+        // With room for the staging area, which is at most a quarter of a layer.
+        return accepts_bank(device, tensor, n + spec.router.n_expert / 4 + 2);
       }};
   const auto k = static_cast<int32_t>(spec.router.n_expert_used);
   HOTSET_TRY(std::vector<GroupSpec> specs, hotset::form_groups(layers, {&share, 1}, budget, k));
@@ -78,11 +81,19 @@ Result<std::unique_ptr<DeviceCache>> DeviceCache::create(const LoadedModel& mode
   const auto n_expert = static_cast<size_t>(model.spec().router.n_expert);
   const auto n_layer = static_cast<int32_t>(model.spec().n_layer);
   HOTSET_TRY(cache->cache_, ExpertCache::create(std::move(groups), options.policy));
-  HOTSET_TRY(cache->share_, FixedShare::create(static_cast<float>(options.cpu_share), n_layer));
-  HOTSET_TRY(cache->lanes_, lanes::LanePlanner::create(options.rates, *cache->cache_));
+  if (options.cpu_share) {
+    HOTSET_TRY(cache->share_, FixedShare::create(static_cast<float>(*options.cpu_share), n_layer));
+  }
+  HOTSET_TRY(cache->lanes_, lanes::LanePlanner::create(options.rates.value_or(plan::kTypicalRates),
+                                                       *cache->cache_));
+  cache->models_.resize(static_cast<size_t>(cache->cache_->n_groups()));
+  cache->cpu_further_token_.resize(cache->models_.size());
   HOTSET_TRY(cache->banks_, ExpertBanks::create(model, device, *cache->cache_));
   HOTSET_TRY(cache->uploaded_, device.new_event());
   cache->lane_of_.resize(n_expert);
+  cache->chunk_of_.resize(n_expert);
+  cache->stage_slot_.resize(n_expert);
+  cache->n_pairs_of_.resize(n_expert);
   cache->cpu_experts_.reserve(n_expert);
   cache->totals_.resize(static_cast<size_t>(n_layer) * kBatchClasses);
   // A lookup queues at most one fill per expert.
@@ -128,10 +139,16 @@ Status DeviceCache::before_routing(int64_t layer) {
 
 Result<Decision> DeviceCache::decide(const Lookup& lookup) {
   cpu_experts_.clear();
-  const auto n_share = static_cast<size_t>(share_->take(lookup));
-  for (const Miss& miss : lookup.misses.first(n_share)) cpu_experts_.push_back(miss.expert);
+  if (share_) {
+    const auto n_share = static_cast<size_t>(share_->take(lookup));
+    for (const Miss& miss : lookup.misses.first(n_share)) cpu_experts_.push_back(miss.expert);
+  } else {
+    HOTSET_TRY(const auto chosen, lanes_->choose_cpu_experts(lookup));
+    cpu_experts_.assign(chosen.begin(), chosen.end());
+  }
   if (cpu_experts_.empty() || !options_.fills) return Decision{.cpu_experts = cpu_experts_};
-  HOTSET_TRY(const int32_t max_fills, lanes_->max_fills(lookup, lookup.misses.size() - n_share));
+  HOTSET_TRY(const int32_t max_fills,
+             lanes_->max_fills(lookup, lookup.misses.size() - cpu_experts_.size()));
   return Decision{.cpu_experts = cpu_experts_, .max_fills = max_fills};
 }
 
@@ -143,37 +160,154 @@ ServedLookup DeviceCache::list_pairs(std::span<const int32_t> ids, const Lookup&
   for (const int32_t expert : plan_.cpu_experts) {
     lane_of_[static_cast<size_t>(expert)] = Lane::kCpu;
   }
+  const BankedLayer& banked = *banks_->layer(plan_.layer);
+  for (size_t c = 0; c < chunks_.size(); ++c) {
+    for (size_t i = 0; i < chunks_[c].experts.size(); ++i) {
+      const auto expert = static_cast<size_t>(chunks_[c].experts[i]);
+      lane_of_[expert] = Lane::kStream;
+      chunk_of_[expert] = static_cast<int32_t>(c);
+      stage_slot_[expert] =
+          banked.first_stage + chunks_[c].half * (banked.n_stage / 2) + static_cast<int32_t>(i);
+    }
+    chunks_[c].pairs.clear();
+  }
   hit_pairs_.clear();
   upload_pairs_.clear();
   cpu_pairs_.clear();
   for (size_t i = 0; i < ids.size(); ++i) {
-    const Lane lane = lane_of_[static_cast<size_t>(ids[i])];
-    auto& pairs = lane == Lane::kHit      ? hit_pairs_
-                  : lane == Lane::kUpload ? upload_pairs_
-                                          : cpu_pairs_;
-    pairs.push_back(static_cast<int32_t>(i));
+    const auto expert = static_cast<size_t>(ids[i]);
+    const auto pair = static_cast<int32_t>(i);
+    switch (lane_of_[expert]) {
+      case Lane::kHit:
+        hit_pairs_.push_back(pair);
+        break;
+      case Lane::kUpload:
+        upload_pairs_.push_back(pair);
+        break;
+      case Lane::kCpu:
+        cpu_pairs_.push_back(pair);
+        break;
+      case Lane::kStream:
+        chunks_[static_cast<size_t>(chunk_of_[expert])].pairs.push_back(pair);
+        break;
+    }
   }
-  return {.hit_pairs = hit_pairs_,
-          .upload_pairs = upload_pairs_,
-          .cpu_pairs = cpu_pairs_,
-          .n_hits = static_cast<int32_t>(lookup.hits.size()),
-          .n_uploads = static_cast<int32_t>(plan_.uploads.size()),
-          .n_cpu = static_cast<int32_t>(plan_.cpu_experts.size())};
+  ServedLookup served{.hit_pairs = hit_pairs_,
+                      .upload_pairs = upload_pairs_,
+                      .cpu_pairs = cpu_pairs_,
+                      .chunks = chunks_,
+                      .n_hits = static_cast<int32_t>(lookup.hits.size()),
+                      .n_uploads = static_cast<int32_t>(plan_.uploads.size()),
+                      .n_cpu = static_cast<int32_t>(plan_.cpu_experts.size())};
+  for (const StreamChunk& chunk : chunks_) {
+    served.n_streamed += static_cast<int32_t>(chunk.experts.size());
+  }
+  served.n_cpu -= served.n_streamed;
+  return served;
+}
+
+Status DeviceCache::choose_streamed(const Lookup& lookup) {
+  n_chunks_ = 0;
+  chunks_ = {};
+  const BankedLayer& banked = *banks_->layer(lookup.layer);
+  const int32_t n_half = banked.n_stage / 2;
+  if (n_half == 0 || plan_.cpu_experts.empty()) return {};
+  // What did not get a slot: the experts with the most tokens stream, the others go to the CPU.
+  streamed_.assign(plan_.cpu_experts.begin(), plan_.cpu_experts.end());
+  size_t n_streamed = streamed_.size();
+  n_pairs_of_.assign(n_pairs_of_.size(), 0);
+  for (const Miss& miss : lookup.misses) {
+    n_pairs_of_[static_cast<size_t>(miss.expert)] = miss.n_pairs;
+  }
+  std::ranges::stable_sort(streamed_, std::greater{}, [&](int32_t expert) {
+    return n_pairs_of_[static_cast<size_t>(expert)];
+  });
+  if (share_) {
+    n_streamed -= static_cast<size_t>(*options_.cpu_share * static_cast<double>(n_streamed) + 0.5);
+  } else {
+    stream_misses_.clear();
+    for (const int32_t expert : streamed_) {
+      stream_misses_.push_back(
+          {.expert = expert, .n_tokens = n_pairs_of_[static_cast<size_t>(expert)]});
+    }
+    HOTSET_TRY(n_streamed, lanes_->streamed(lookup.group, stream_misses_));
+  }
+  streamed_.resize(n_streamed);
+  // In the order of the file, so that neighbours are one copy.
+  std::ranges::sort(streamed_);
+  for (size_t i = 0; i < n_streamed; i += static_cast<size_t>(n_half)) {
+    const size_t n = std::min(static_cast<size_t>(n_half), n_streamed - i);
+    if (n_chunks_ == chunk_store_.size()) {
+      StreamChunk& made = chunk_store_.emplace_back();
+      HOTSET_TRY(made.copied, device_.new_event());
+      HOTSET_TRY(made.computed, device_.new_event());
+    }
+    StreamChunk& chunk = chunk_store_[n_chunks_++];
+    chunk.experts.assign(streamed_.begin() + static_cast<std::ptrdiff_t>(i),
+                         streamed_.begin() + static_cast<std::ptrdiff_t>(i + n));
+    chunk.half = static_cast<int32_t>((n_chunks_ - 1) % 2);
+  }
+  chunks_ = std::span(chunk_store_).first(n_chunks_);
+  return {};
+}
+
+Status DeviceCache::queue_chunk(size_t index) {
+  StreamChunk& chunk = chunks_[index];
+  // Its half of the staging area is free once the chunk before the last one is computed.
+  if (index >= 2) {
+    HOTSET_RETURN_IF_ERROR(device_.queue_wait(QueueId::kTransfer, chunks_[index - 2].computed));
+  }
+  for (size_t i = 0; i < chunk.experts.size();) {
+    size_t n = 1;
+    while (i + n < chunk.experts.size() &&
+           chunk.experts[i + n] == chunk.experts[i] + static_cast<int32_t>(n)) {
+      ++n;
+    }
+    HOTSET_RETURN_IF_ERROR(banks_->copy(plan_.layer, chunk.experts[i],
+                                        stage_slot_[static_cast<size_t>(chunk.experts[i])],
+                                        static_cast<int32_t>(n), "stream"));
+    i += n;
+  }
+  HOTSET_RETURN_IF_ERROR(device_.record(chunk.copied, QueueId::kTransfer));
+  waited_point_ = std::max(waited_point_, banks_->point());
+  totals().streamed += expert_bytes(plan_.layer) * std::ssize(chunk.experts);
+  return {};
+}
+
+Status DeviceCache::chunk_arrives(size_t index) {
+  return device_.queue_wait(QueueId::kCompute, chunks_[index].copied);
+}
+
+Status DeviceCache::chunk_is_computed(size_t index) {
+  return device_.record(chunks_[index].computed, QueueId::kCompute);
+}
+
+void DeviceCache::observe_other_time() {
+  if (!learns()) return;
+  const double now_us = device_.now_us();
+  if (planned_at_us_ >= 0) {
+    other_us_.observe(std::max(0.0, now_us - planned_at_us_ - planned_us_));
+    lanes_->set_other_us(other_us_.mean());
+  }
+  planned_at_us_ = now_us;
 }
 
 Result<ServedLookup> DeviceCache::plan(int64_t layer, std::span<const int32_t> ids,
                                        int32_t n_tokens) {
   const auto k = static_cast<int32_t>(model_.spec().router.n_expert_used);
+  observe_other_time();
   HOTSET_TRY(const Lookup lookup, cache_->classify(static_cast<int32_t>(layer), ids, n_tokens, k));
   size_t n_crossing = lookup.misses.size();
   if (is_prefill(n_tokens)) {
     HOTSET_TRY(plan_, cache_->commit_prefill(lookup, static_cast<int32_t>(n_crossing)));
+    HOTSET_RETURN_IF_ERROR(choose_streamed(lookup));
   } else {
+    chunks_ = {};
     HOTSET_TRY(const Decision decision, decide(lookup));
     HOTSET_TRY(plan_, cache_->commit(lookup, decision));
     n_crossing -= plan_.cpu_experts.size();
   }
-  HOTSET_TRY([[maybe_unused]] const double us, lanes_->commit(lookup, plan_, n_crossing));
+  HOTSET_TRY(planned_us_, lanes_->commit(lookup, plan_, n_crossing));
   if (!plan_.uploads.empty()) banks_->map_changed(layer);
   for (const Eviction& eviction : plan_.evictions) banks_->map_changed(eviction.key.layer);
 #ifdef HOTSET_SEEDED_BUG_EARLY_REUSE  // which a test must notice: the next victim's slot is taken
@@ -192,7 +326,10 @@ void DeviceCache::routing_arrived() {
   used_events_.clear();
 }
 
-std::span<const int32_t> DeviceCache::slots() const { return cache_->slot_map(plan_.layer); }
+int32_t DeviceCache::device_slot(int32_t expert) const {
+  const auto at = static_cast<size_t>(expert);
+  return lane_of_[at] == Lane::kStream ? stage_slot_[at] : cache_->slot_map(plan_.layer)[at];
+}
 
 Status DeviceCache::queue_uploads() {
   const double start_us = device_.now_us();
@@ -213,9 +350,48 @@ Status DeviceCache::queue_uploads() {
   HOTSET_RETURN_IF_ERROR(device_.record(uploaded_, QueueId::kTransfer));
   uploaded_point_ = banks_->point();
   totals().uploaded += expert_bytes(plan_.layer) * std::ssize(uploads);
-  if (device_.info().virtual_clock) {
-    totals().upload_us += device_.event_time_us(uploaded_) - start_us;
-  }
+  if (!device_.info().virtual_clock) return {};
+  return learn_uploads(device_.event_time_us(uploaded_) - start_us);
+}
+
+Status DeviceCache::start_lane_model(int32_t group, double cpu_further_token) {
+  const auto g = static_cast<size_t>(group);
+  const Bytes expert_bytes = cache_->spec(group).bytes_per_expert();
+  cpu_further_token_[g] = cpu_further_token;
+  HOTSET_TRY(models_[g], plan::LaneModel::create({.expert_bytes = expert_bytes,
+                                                  .cpu_further_token = cpu_further_token,
+                                                  .prior = lanes_->costs(group),
+                                                  .min_concurrent_weight = 1}));
+  return {};
+}
+
+bool DeviceCache::wants_upload_time() {
+  // A device tells no times: now and then the host waits for the uploads of a lookup, which it
+  // would do a little later anyway.
+  constexpr int64_t kLookupsPerSample = 16;
+  if (!learns() || share_ || plan_.uploads.empty() || device_.info().virtual_clock) return false;
+  return n_upload_lookups_++ % kLookupsPerSample == 0;
+}
+
+Status DeviceCache::learn_uploads(double us) {
+  totals().upload_us += us;
+  if (!learns() || !models_[static_cast<size_t>(plan_.group)]) return {};
+  const auto use = plan_.cpu_experts.empty() ? plan::LaneUse::kSolo : plan::LaneUse::kConcurrent;
+  HOTSET_RETURN_IF_ERROR(
+      lane_model(plan_.group)
+          .observe_upload(use, expert_bytes(plan_.layer) * std::ssize(plan_.uploads), us));
+  lanes_learned(plan_.group);
+  return {};
+}
+
+Status DeviceCache::learn(const ServedLookup& served, double cpu_us) {
+  if (!learns() || served.n_cpu == 0 || !models_[static_cast<size_t>(plan_.group)]) return {};
+  const auto use = served.n_uploads == 0 ? plan::LaneUse::kSolo : plan::LaneUse::kConcurrent;
+  const double further = cpu_further_token_[static_cast<size_t>(plan_.group)];
+  const auto n_further = static_cast<double>(std::ssize(served.cpu_pairs) - served.n_cpu);
+  HOTSET_RETURN_IF_ERROR(
+      lane_model(plan_.group).observe_cpu(use, served.n_cpu + further * n_further, cpu_us));
+  lanes_learned(plan_.group);
   return {};
 }
 

@@ -28,23 +28,36 @@
 #include "hotset/engine/expert_banks.h"
 #include "hotset/engine/loaded_model.h"
 #include "hotset/lanes/lane_planner.h"
+#include "hotset/plan/lane_model.h"
 
 namespace hotset::engine {
+
+// Experts of a prefill that pass through one half of the staging area.
+struct StreamChunk {
+  std::vector<int32_t> experts;  // ascending
+  std::vector<int32_t> pairs;    // theirs
+  int32_t half = 0;
+  device::Event copied;
+  device::Event computed;
+};
 
 // A planned lookup. A pair is a token's i-th expert, number token * k + i; lists are ascending.
 struct ServedLookup {
   std::span<const int32_t> hit_pairs;     // of experts that were resident
   std::span<const int32_t> upload_pairs;  // of experts that are uploaded for this lookup
   std::span<const int32_t> cpu_pairs;     // of experts that the CPU computes
+  std::span<const StreamChunk> chunks;    // of a prefill: what is uploaded without getting a slot
   int32_t n_hits = 0;                     // distinct experts
   int32_t n_uploads = 0;
   int32_t n_cpu = 0;
+  int32_t n_streamed = 0;
 };
 
 // What one lane did for the lookups of a layer and a batch class.
 struct LaneTotals {
   Bytes uploaded;
   Bytes filled;
+  Bytes streamed;
   Bytes cpu_read;
   double upload_us = 0;  // from the first copy to the last; on a virtual clock exact
   double cpu_us = 0;     // of the CPU lane
@@ -86,15 +99,42 @@ class DeviceCache {
   // ids [n_tokens, k]. The answer holds until the next call.
   // Errors: as ExpertCache::classify. Requires: before_routing(layer) was the last one.
   Result<ServedLookup> plan(int64_t layer, std::span<const int32_t> ids, int32_t n_tokens);
-  // Slots of the planned lookup's layer, [n_expert]; kNoSlot for missing experts.
-  std::span<const int32_t> slots() const;
+  // Where an expert of the planned lookup is in the banks; kNoSlot if the CPU has it.
+  int32_t device_slot(int32_t expert) const;
 
   // Queues the copies of the planned uploads. Errors: kDevice.
   Status queue_uploads();
   // What is queued for computing from now on finds the uploads. Errors: kDevice.
   Status uploads_arrive();
+  // Queues the copies of a chunk of the planned lookup, and lets the compute queue wait for them;
+  // says that what was queued for it is all. In this order, chunk by chunk; the copies of the next
+  // chunk may be queued before. Errors: kDevice.
+  Status queue_chunk(size_t index);
+  Status chunk_arrives(size_t index);
+  Status chunk_is_computed(size_t index);
+  // Happens when the uploads that were queued last are done.
+  device::Event uploaded() const { return uploaded_; }
   // Queues the copies of the planned fills. Errors: kDevice.
   Status queue_fills();
+
+  // Whether costs are measured, or given by CacheOptions::rates.
+  bool learns() const { return !options_.rates.has_value(); }
+  // What is known of the lanes of a group. Requires: start_lane_model(group) was called.
+  plan::LaneModel& lane_model(int32_t group) { return *models_[static_cast<size_t>(group)]; }
+  // Starts a group's model; a further token of an expert costs the CPU `cpu_further_token` of its
+  // first. Errors: as LaneModel::create.
+  Status start_lane_model(int32_t group, double cpu_further_token);
+  // The planner goes by what the model knows now.
+  void lanes_learned(int32_t group) { lanes_->set_costs(group, lane_model(group).costs()); }
+  const plan::LaneCosts& costs(int32_t group) const { return lanes_->costs(group); }
+  ExpertBanks& banks_for_calibration() { return *banks_; }
+  // The planned lookup was served, and took `cpu_us` of the CPU lane.
+  // Errors: kInvalidArgument.
+  Status learn(const ServedLookup& served, double cpu_us);
+  // Whether the host should wait for the planned uploads to learn what they take.
+  bool wants_upload_time();
+  // They took `us`. Errors: kInvalidArgument.
+  Status learn_uploads(double us);
 
   // Adds to the totals of the planned lookup.
   LaneTotals& totals() { return totals_[total_index_]; }
@@ -118,8 +158,10 @@ class DeviceCache {
   DeviceCache(const LoadedModel& model, device::Device& device, const CacheOptions& options)
       : model_(model), device_(device), options_(options) {}
 
+  void observe_other_time();
   Status take_arrived_fills();
   Result<Decision> decide(const Lookup& lookup);
+  Status choose_streamed(const Lookup& lookup);
   ServedLookup list_pairs(std::span<const int32_t> ids, const Lookup& lookup);
   Result<device::Event> free_event();
   static size_t total_index(int64_t layer, BatchClass batch) {
@@ -133,6 +175,12 @@ class DeviceCache {
   std::unique_ptr<ExpertBanks> banks_;
   std::optional<FixedShare> share_;
   std::optional<lanes::LanePlanner> lanes_;
+  std::vector<std::optional<plan::LaneModel>> models_;  // [n_groups]
+  std::vector<double> cpu_further_token_;               // [n_groups]
+  plan::DecayedMean other_us_{64, 0, 0};                // of a layer, beside its experts
+  double planned_at_us_ = -1;                           // the last lookup
+  double planned_us_ = 0;                               // and what its experts should take
+  int64_t n_upload_lookups_ = 0;
   LookupPlan plan_;
   device::Event uploaded_;
   uint64_t uploaded_point_ = 0;  // of the ring, at uploaded_
@@ -140,8 +188,16 @@ class DeviceCache {
   std::vector<QueuedFill> fills_;
   std::vector<device::Event> used_events_;  // of arrived fills; the compute queue waits for them
   std::vector<device::Event> free_events_;
-  enum class Lane : uint8_t { kHit, kUpload, kCpu };
-  std::vector<Lane> lane_of_;         // [n_expert] of the planned lookup
+  enum class Lane : uint8_t { kHit, kUpload, kCpu, kStream };
+  std::vector<Lane> lane_of_;        // [n_expert] of the planned lookup
+  std::vector<int32_t> chunk_of_;    // [n_expert] of a streamed one
+  std::vector<int32_t> stage_slot_;  // [n_expert]
+  std::vector<int32_t> n_pairs_of_;  // [n_expert] of a missing one
+  std::vector<int32_t> streamed_;
+  std::vector<plan::Miss> stream_misses_;
+  std::vector<StreamChunk> chunk_store_;  // as many as any lookup had
+  size_t n_chunks_ = 0;
+  std::span<StreamChunk> chunks_;     // of the planned lookup
   std::vector<int32_t> cpu_experts_;  // what is asked of the CPU lane
   std::vector<int32_t> hit_pairs_;
   std::vector<int32_t> upload_pairs_;

@@ -4,6 +4,9 @@
 #include <cstring>
 #include <utility>
 
+#include "hotset/base/clock.h"
+#include "hotset/engine/lane_calibration.h"
+
 namespace hotset::engine {
 
 using device::QueueId;
@@ -39,13 +42,44 @@ Result<std::unique_ptr<DeviceExecutor>> DeviceExecutor::create(
   HOTSET_TRY(executor->graphs_, DeviceGraphs::create(model, kv, device, cpu, placement, options,
                                                      cache == nullptr ? nullptr : &cache->banks()));
   HOTSET_TRY(executor->arrived_, device.new_event());
-  HOTSET_RETURN_IF_ERROR(executor->choose_hit_order(placement));
+  HOTSET_RETURN_IF_ERROR(executor->calibrate());
   return executor;
 }
 
-Status DeviceExecutor::choose_hit_order([[maybe_unused]] const Placement& placement) {
+Status DeviceExecutor::calibrate() {
   if (cache_ == nullptr) return {};
   queues_hits_ = cache_->options().hit_order != HitOrder::kListed;
+  if (!cache_->learns()) return {};
+  CalibrationSetup setup{.device = device_,
+                         .cpu = cpu_,
+                         .lane = lane_,
+                         .graphs = *graphs_,
+                         .cache = *cache_,
+                         .experts_per_token = model_.spec().router.n_expert_used,
+                         .layers = {}};
+  int32_t last_group = -1;
+  for (size_t i = 0; i < graphs_->segments().size(); ++i) {
+    const int64_t layer = graphs_->segments()[i].routes;
+    if (layer < 0 || !cache_->serves(layer)) continue;
+    const int32_t group = cache_->core().group_of(static_cast<int32_t>(layer));
+    if (std::ranges::none_of(setup.layers, [&](const auto& at) {
+          return cache_->core().group_of(static_cast<int32_t>(at.layer)) == group;
+        })) {
+      setup.layers.push_back({layer, i % 2});
+    }
+    last_group = group;
+  }
+  if (setup.layers.empty()) return {};
+  HOTSET_TRY(const double idle_us, calibrate_lanes(setup));
+  device_.reset_counters();
+  if (cache_->options().hit_order != HitOrder::kAuto) return {};
+  // Queued hits read the pad slot for every miss, listed ones let the device wait for the host.
+  constexpr double kTypicalMisses = 0.3;
+  const plan::ExpertCost& pairs = cache_->costs(last_group).pairs;
+  const double wasted_us = kTypicalMisses *
+                           static_cast<double>(model_.spec().router.n_expert_used) *
+                           pairs.expert_us.at(1);
+  queues_hits_ = wasted_us <= idle_us + pairs.turn_us;
   return {};
 }
 
@@ -53,7 +87,7 @@ Result<double> DeviceExecutor::finish_cpu_lane(const LaneJob& job, Bytes reads) 
   HOTSET_RETURN_IF_ERROR(lane_.finish());
   const auto modelled_us = device_.modelled_cpu_us(reads);
   if (modelled_us) device_.host_reaches(job.start_us + *modelled_us);
-  const double us = modelled_us ? *modelled_us : device_.now_us() - job.start_us;
+  const double us = modelled_us.value_or(job.us);
   if (profile_ != nullptr) {
     profile_->add(device::Track::kCpuLane, job.name, static_cast<int32_t>(job.layer), job.start_us,
                   us);
@@ -63,8 +97,14 @@ Result<double> DeviceExecutor::finish_cpu_lane(const LaneJob& job, Bytes reads) 
 
 template <typename Job>
 Status DeviceExecutor::on_cpu_lane(const char* name, int64_t layer, Job&& job, const Bytes& reads) {
-  const LaneJob started{name, layer, device_.now_us()};
-  lane_.start(job);
+  LaneJob started{.name = name, .layer = layer, .start_us = device_.now_us()};
+  auto timed = [&]() -> Status {
+    const double start_us = steady_clock().now_us();
+    Status done = job();
+    started.us = steady_clock().now_us() - start_us;
+    return done;
+  };
+  lane_.start(timed);
   HOTSET_TRY([[maybe_unused]] const double us, finish_cpu_lane(started, reads));
   return {};
 }
@@ -271,10 +311,13 @@ Status DeviceExecutor::serve(int64_t layer, size_t index, int32_t n_rows) {
   n_listed_ = 0;
 
   // The CPU lane first: what follows only queues.
-  const LaneJob job{"experts", layer, device_.now_us()};
+  LaneJob job{.name = "experts", .layer = layer, .start_us = device_.now_us()};
   const auto n_cpu_pairs = std::ssize(served.cpu_pairs);
-  auto compute = [this, layer, one_token, n_cpu_pairs] {
-    return cpu_.compute(graphs_->lookups().cpu_pairs(layer, one_token, n_cpu_pairs));
+  auto compute = [this, layer, one_token, n_cpu_pairs, &job]() -> Status {
+    const double start_us = steady_clock().now_us();
+    Status done = cpu_.compute(graphs_->lookups().cpu_pairs(layer, one_token, n_cpu_pairs));
+    job.us = steady_clock().now_us() - start_us;
+    return done;
   };
   if (n_cpu_pairs > 0) {
     list_cpu_pairs(served.cpu_pairs);
@@ -291,7 +334,9 @@ Status DeviceExecutor::serve(int64_t layer, size_t index, int32_t n_rows) {
       HOTSET_RETURN_IF_ERROR(compute_listed("uploaded", layer, parity, one_token,
                                             served.upload_pairs, served.n_uploads));
     }
-    return cache_->queue_fills();
+    HOTSET_RETURN_IF_ERROR(stream(layer, parity, served));
+    HOTSET_RETURN_IF_ERROR(cache_->queue_fills());
+    return cache_->wants_upload_time() ? time_uploads(job.start_us) : Status();
   };
   const Status queued = queue_device_work();
   if (n_cpu_pairs == 0) return queued;
@@ -301,7 +346,30 @@ Status DeviceExecutor::serve(int64_t layer, size_t index, int32_t n_rows) {
   HOTSET_RETURN_IF_ERROR(queued);
   totals.cpu_us += cpu_us;
   totals.cpu_read += reads;
+  HOTSET_RETURN_IF_ERROR(cache_->learn(served, cpu_us));
   return upload_cpu_rows(layer, served.cpu_pairs);
+}
+
+Status DeviceExecutor::stream(int64_t layer, size_t parity, const ServedLookup& served) {
+  const size_t n_chunks = served.chunks.size();
+  // Both halves of the staging area are free at first: the host has waited for the routing.
+  for (size_t i = 0; i < std::min<size_t>(2, n_chunks); ++i) {
+    HOTSET_RETURN_IF_ERROR(cache_->queue_chunk(i));
+  }
+  for (size_t i = 0; i < n_chunks; ++i) {
+    HOTSET_RETURN_IF_ERROR(cache_->chunk_arrives(i));
+    const StreamChunk& chunk = served.chunks[i];
+    HOTSET_RETURN_IF_ERROR(
+        compute_listed("streamed", layer, parity, false, chunk.pairs, std::ssize(chunk.experts)));
+    HOTSET_RETURN_IF_ERROR(cache_->chunk_is_computed(i));
+    if (i + 2 < n_chunks) HOTSET_RETURN_IF_ERROR(cache_->queue_chunk(i + 2));
+  }
+  return {};
+}
+
+Status DeviceExecutor::time_uploads(double start_us) {
+  HOTSET_RETURN_IF_ERROR(device_.wait(cache_->uploaded()));
+  return cache_->learn_uploads(device_.now_us() - start_us);
 }
 
 Status DeviceExecutor::compute_listed(const char* name, int64_t layer, size_t parity,
@@ -318,7 +386,6 @@ Status DeviceExecutor::compute_listed(const char* name, int64_t layer, size_t pa
                              [&](int32_t pair) { return ids[static_cast<size_t>(pair)]; });
     pairs = sorted_pairs_;
   }
-  const std::span<const int32_t> slots = cache_->slots();
   const CrossTensors& cross = graphs_->cross();
   const auto dump_row = static_cast<int32_t>(cross.results->ne[1] - 1);
   auto* const host_list = static_cast<int32_t*>(graphs_->host().pair_list->data);
@@ -338,7 +405,7 @@ Status DeviceExecutor::compute_listed(const char* name, int64_t layer, size_t pa
       part(kPairTokens)[i] = is_pair ? pairs[i] / k : 0;
       part(kPairExperts)[i] = expert;
       part(kPairSlots)[i] =
-          is_pair ? slots[static_cast<size_t>(expert)] : cache_->banks().layer(layer)->pad_slot;
+          is_pair ? cache_->device_slot(expert) : cache_->banks().layer(layer)->pad_slot;
       part(kPairRows)[i] = is_pair ? pairs[i] : dump_row;
     }
     n_listed_ += kPairListParts * stride;

@@ -58,9 +58,10 @@ class DeviceExecutor final : public Executor {
     const char* name = "";
     int64_t layer = -1;
     double start_us = 0;
+    double us = 0;  // as measured on its thread
   };
 
-  Status choose_hit_order(const Placement& placement);
+  Status calibrate();
   Status run_front(const GraphShape& shape);
   Status upload_inputs(const GraphShape& shape);
   Status fetch_routing(size_t index, int64_t layer, int64_t n_rows);
@@ -71,6 +72,8 @@ class DeviceExecutor final : public Executor {
   Status serve(int64_t layer, size_t index, int32_t n_rows);
   Status compute_listed(const char* name, int64_t layer, size_t parity, bool one_token,
                         std::span<const int32_t> pairs, int64_t n_experts);
+  Status stream(int64_t layer, size_t parity, const ServedLookup& served);
+  Status time_uploads(double start_us);
   void list_cpu_pairs(std::span<const int32_t> pairs);
   Status upload_cpu_rows(int64_t layer, std::span<const int32_t> pairs);
   Status queue_resident_ids(const GraphShape& shape);

@@ -98,8 +98,15 @@ Status Engine::open_device(ModelDescription& description) {
     if (load.load_mode == LoadMode::kAuto) load.load_mode = LoadMode::kMmap;
     return {};
   }
-  HOTSET_TRY(device_, device::open_device(options_.device, {.n_threads = options_.n_threads,
+  // An emulated device computes on the CPU, at the same time as the CPU lane: they share the
+  // threads, because kernel threads that wait for each other on too few cores take many times as
+  // long.
+  const int n_device_threads = std::max(1, options_.n_threads / 2);
+  HOTSET_TRY(device_, device::open_device(options_.device, {.n_threads = n_device_threads,
                                                             .profile = options_.profile}));
+  if (device_->info().computes_on_cpu) {
+    HOTSET_TRY(cpu_, device::Backend::cpu(std::max(1, options_.n_threads - n_device_threads)));
+  }
   HOTSET_TRY(plan_, plan_engine(description, options_, *device_, *cpu_));
   HOTSET_RETURN_IF_ERROR(plan_.memory.fits());
   load.device = device_.get();

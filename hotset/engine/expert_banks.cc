@@ -23,7 +23,17 @@ constexpr std::array<Member, 6> kVectorMembers = {
 // A ring holds a few experts of most models; large ones go through it in parts.
 constexpr Bytes kMaxRingBytes = mib(64);
 
+// A chunk large enough that starting its copies does not count, and small enough that the first
+// one, which nothing overlaps with, does not either.
+constexpr Bytes kMaxChunkBytes = mib(32);
+constexpr int64_t kMinChunks = 8;
+
 }  // namespace
+
+int64_t stage_experts(const GroupSpec& group) {
+  const int64_t fit = kMaxChunkBytes.count / group.bytes_per_expert().count;
+  return std::clamp<int64_t>(fit, 1, std::max<int64_t>(1, group.n_expert / kMinChunks));
+}
 
 std::vector<const ggml_tensor*> bank_tensors(const FeedForwardWeights& experts) {
   std::vector<const ggml_tensor*> tensors;
@@ -66,6 +76,7 @@ Status ExpertBanks::allocate() {
     const int32_t n_slots = cache_.slots(g).n_slots();
     if (n_slots == 0) continue;
     const bool resident = n_slots == spec.n_experts();
+    const auto n_stage = resident ? 0 : static_cast<int32_t>(2 * stage_experts(spec));
     const FeedForwardWeights& like =
         model_.weights().layers[static_cast<size_t>(spec.layers.front())].experts;
     FeedForwardWeights banks;
@@ -73,12 +84,14 @@ Status ExpertBanks::allocate() {
       const ggml_tensor* tensor = like.*member;
       if (tensor == nullptr) continue;
       banks.*member = ggml_new_tensor_3d(context_.get(), tensor->type, tensor->ne[0], tensor->ne[1],
-                                         n_slots + 1);
+                                         n_slots + n_stage + 1);
     }
     for (size_t i = 0; i < spec.layers.size(); ++i) {
       BankedLayer& layer = layers_[static_cast<size_t>(spec.layers[i])];
       layer.banks = banks;
-      layer.pad_slot = n_slots;
+      layer.first_stage = n_slots;
+      layer.n_stage = n_stage;
+      layer.pad_slot = n_slots + n_stage;
       const FeedForwardWeights& own =
           model_.weights().layers[static_cast<size_t>(spec.layers[i])].experts;
       for (const Member member : kVectorMembers) {

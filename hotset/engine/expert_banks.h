@@ -29,13 +29,19 @@
 
 namespace hotset::engine {
 
+// How many experts a half of a group's staging area holds: what passes through in prefills comes in
+// chunks, one of which is copied while the one before it is computed.
+int64_t stage_experts(const GroupSpec& group);
+
 // What graphs read of a layer that has slots.
 struct BankedLayer {
   // [n_slots + 1, ...], shared by the layers of the group; biases and scales [n_expert, ...] are
   // the layer's own.
   FeedForwardWeights banks;
   ggml_tensor* map = nullptr;  // [n_expert, 1] I32; null for a resident layer
-  int32_t pad_slot = 0;        // n_slots
+  int32_t first_stage = 0;     // n_slots; places for experts that only pass through
+  int32_t n_stage = 0;         // an even number of them
+  int32_t pad_slot = 0;        // behind all others
   // All experts of the group have their own slots: those of this layer begin here. -1: not
   // resident.
   int32_t first_slot = -1;

@@ -109,10 +109,21 @@ Result<std::span<const int32_t>> LanePlanner::choose_cpu_experts(const Lookup& l
   return std::span(cpu_experts_).first(n_cpu);
 }
 
+Result<size_t> LanePlanner::streamed(int32_t group, std::span<const plan::Miss> misses) {
+  const GroupState& state = groups_[static_cast<size_t>(group)];
+  // Chunks are computed while others are copied: of what the device computes only the last chunk
+  // comes behind the copies, so its part is left out.
+  plan::LaneCosts costs = state.costs;
+  costs.pairs = {};
+  HOTSET_TRY(const plan::LaneChoice choice,
+             chooser_.choose(costs, {.expert_bytes = state.expert_bytes}, misses));
+  return choice.n_uploads;
+}
+
 Result<int32_t> LanePlanner::max_fills(const Lookup& lookup, size_t n_uploads) {
   const GroupState& state = groups_[static_cast<size_t>(lookup.group)];
   HOTSET_TRY(const plan::LaneChoice choice, cost_splits(lookup));
-  const double layer_us = choice.candidates[n_uploads].done_us();
+  const double layer_us = other_us_ + choice.candidates[n_uploads].done_us();
   plan::FillState fill{.p = 1,  // whether the score beats the victim's is the cache's question
                        .link_is_idle = copy_us(state, n_uploads) < layer_us,
                        .outstanding_us = links_[state.link].outstanding_us,
@@ -146,7 +157,7 @@ Result<double> LanePlanner::commit(const Lookup& lookup, const LookupPlan& plan,
         std::min(kFillHorizonTokens, static_cast<double>(eviction.residency_tokens))));
   }
   Link& link = links_[state.link];
-  pass_time(link, std::max(0.0, done_us - copy_us(state, n_uploads)));
+  pass_time(link, std::max(0.0, other_us_ + done_us - copy_us(state, n_uploads)));
   for (const Fill& fill : plan.fills) {
     const double us = copy_us(state, 1);
     link.fills.push_back({fill.group, fill.slot, us});

@@ -36,9 +36,25 @@ class LanePlanner {
   static Result<LanePlanner> create(std::span<const plan::LaneCosts> costs,
                                     const ExpertCache& cache);
 
+  // Costs of a group as they are known now. Requires: plan::validate(costs).
+  void set_costs(int32_t group, const plan::LaneCosts& costs) {
+    groups_[static_cast<size_t>(group)].costs = costs;
+  }
+  const plan::LaneCosts& costs(int32_t group) const {
+    return groups_[static_cast<size_t>(group)].costs;
+  }
+
+  // What a layer takes beside its experts (attention, routing): time in which the link may copy
+  // fills. 0 until it is set.
+  void set_other_us(double us) { other_us_ = us; }
+
   // The experts that the chooser leaves to the CPU lane. The answer holds until the next call of
   // any function. Requires: lookup.cached.
   Result<std::span<const int32_t>> choose_cpu_experts(const Lookup& lookup);
+
+  // How many of `misses` (most tokens first) a prefill streams through the link, the others being
+  // left to the CPU lane. Uploads are worth nothing later here.
+  Result<size_t> streamed(int32_t group, std::span<const plan::Miss> misses);
 
   // How many fills the modelled link has room for if `n_uploads` of the misses cross it.
   // Requires: n_uploads <= lookup.misses.size().
@@ -78,6 +94,7 @@ class LanePlanner {
   Result<plan::LaneChoice> choose(const Lookup& lookup, size_t max_uploads);
   void pass_time(Link& link, double free_us);
 
+  double other_us_ = 0;
   std::vector<GroupState> groups_;
   std::vector<Link> links_;
   std::vector<PendingFill> arrived_;
