@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <optional>
 #include <string>
@@ -109,7 +110,7 @@ class TimeModel {
     if (n_uploads > 0) stale_map_[layer] = true;
     for (const Eviction& eviction : plan->evictions) stale_map_[eviction.key.layer] = true;
 
-    const auto list_us = [](double n) { return copy_us(4 * 4 * n); };
+    const auto list_us = [](double n) { return copy_us(4 * 4 * 64 * std::ceil(n / 64)); };
     double hit_us = graph_us(k * expert_bytes_);  // the pad slot is read for missing experts
     if (order_ == HitOrder::kListed) {
       hit_us = n_hits > 0 ? list_us(n_hits) + graph_us(n_hits * expert_bytes_) : 0;

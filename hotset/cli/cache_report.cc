@@ -131,8 +131,7 @@ Json with_counts(Json object, const CacheCounts& what) {
   return object;
 }
 
-void add_report(const CacheReport& report, Json& json) {
-  json["total"] = counts_json(report.total);
+void add_details(const CacheReport& report, Json& json) {
   Json classes = Json::array();
   for (size_t i = 0; i < report.classes.size(); ++i) {
     if (report.classes[i].counts.lookups == 0) continue;
@@ -221,7 +220,7 @@ std::string report_text(const CacheReport& report) {
   return "what the expert cache did:\n" + aligned(lines) + summary(report);
 }
 
-Json cache_json(const CacheState& state, const CacheReport* report) {
+Json cache_json(const CacheState& state, const CacheReport* report, bool with_details) {
   Json json = {{"on", state.has_slots()}, {"verdict", cache_verdict(state)}};
   if (state.device == nullptr) return json;
   json["device"] = state.device->name;
@@ -245,7 +244,9 @@ Json cache_json(const CacheState& state, const CacheReport* report) {
                       {"resident", group.n_slots == group.spec.n_experts()}});
   }
   json["groups"] = std::move(groups);
-  if (report != nullptr) add_report(*report, json);
+  if (report == nullptr) return json;
+  json["total"] = counts_json(report->total);
+  if (with_details) add_details(*report, json);
   return json;
 }
 

@@ -278,7 +278,11 @@ Status EngineSession::finish() {
 }
 
 nlohmann::ordered_json EngineSession::cache_json() const {
-  return cli::cache_json(cache_state(*engine_, asked_cache_), report_.get());
+  const CacheState state = cache_state(*engine_, asked_cache_);
+  if (engine_->cache() == nullptr) return cli::cache_json(state, nullptr, false);
+  if (report_) return cli::cache_json(state, report_.get(), true);
+  const CacheReport report = cache_report(*engine_);
+  return cli::cache_json(state, &report, false);
 }
 
 }  // namespace hotset::cli

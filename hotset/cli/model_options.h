@@ -71,7 +71,7 @@ class EngineSession {
   // prints the statistics. Errors: kIo. Call once.
   Status finish();
 
-  // What the cache is and, with --stats and after finish(), what it did.
+  // What the cache is and what it did; with --stats, after finish(), in detail.
   nlohmann::ordered_json cache_json() const;
 
  private:

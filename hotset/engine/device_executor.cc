@@ -395,9 +395,10 @@ Status DeviceExecutor::compute_listed(const char* name, int64_t layer, size_t pa
     while (n < pairs.size() && n > 1 && expert_at(n) == expert_at(n - 1)) --n;
     const auto n_listed = static_cast<size_t>(pair_bucket(static_cast<int64_t>(n)));
     int32_t* const list = host_list + n_listed_;
-    HOTSET_CHECK(n_listed_ + kPairListParts * n_listed <=
+    const auto stride = static_cast<size_t>(pair_list_stride(static_cast<int64_t>(n_listed)));
+    HOTSET_CHECK(n_listed_ + kPairListParts * stride <=
                  static_cast<size_t>(graphs_->host().pair_list->ne[0]));
-    const auto part = [&](PairListPart p) { return list + p * n_listed; };
+    const auto part = [&](PairListPart p) { return list + p * stride; };
     for (size_t i = 0; i < n_listed; ++i) {
       const bool is_pair = i < n;
       const int32_t expert = is_pair ? expert_at(i) : 0;
@@ -407,10 +408,10 @@ Status DeviceExecutor::compute_listed(const char* name, int64_t layer, size_t pa
           is_pair ? cache_->device_slot(expert) : cache_->banks().layer(layer)->pad_slot;
       part(kPairRows)[i] = is_pair ? pairs[i] : dump_row;
     }
-    n_listed_ += kPairListParts * n_listed;
+    n_listed_ += kPairListParts * stride;
     const auto label_layer = static_cast<int32_t>(layer);
     HOTSET_RETURN_IF_ERROR(device_.upload(QueueId::kCompute, cross.pair_list, 0, list,
-                                          kPairListParts * n_listed * sizeof(int32_t),
+                                          kPairListParts * stride * sizeof(int32_t),
                                           {"list", label_layer}));
     HOTSET_TRY(KeptGraph* const graph,
                graphs_->lookups().listed_pairs(layer, parity, one_token, static_cast<int64_t>(n)));

@@ -104,8 +104,8 @@ void DeviceGraphs::declare_cache_tensors(ggml_context* c) {
   if (!has_slots()) return;
   const int64_t max_listed = pair_bucket(n_pairs);
   cross_.pair_tokens = ggml_new_tensor_1d(c, GGML_TYPE_I32, n_pairs);
-  cross_.pair_list =
-      ggml_new_tensor_1d(c, GGML_TYPE_I32, static_cast<int64_t>(kPairListParts) * max_listed);
+  cross_.pair_list = ggml_new_tensor_1d(
+      c, GGML_TYPE_I32, static_cast<int64_t>(kPairListParts) * pair_list_stride(max_listed));
   cross_.cpu_rows = ggml_new_tensor_2d(c, GGML_TYPE_F32, spec.n_embd, max_listed);
   cross_.row_list = ggml_new_tensor_1d(c, GGML_TYPE_I32, max_listed);
 }

@@ -72,7 +72,7 @@ struct CrossTensors {
 
   // With an expert cache:
   ggml_tensor* pair_tokens = nullptr;  // [n_ubatch * k] I32, the token of each pair
-  ggml_tensor* pair_list = nullptr;    // [kPairListParts * max_listed] I32
+  ggml_tensor* pair_list = nullptr;    // [kPairListParts * stride] I32
   ggml_tensor* cpu_rows = nullptr;     // [max_listed, n_embd], what the CPU lane computed
   ggml_tensor* row_list = nullptr;     // [max_listed] I32, where these rows go
   // Routing of resident layers, for an observer: [n_ubatch, k] I32 each, null for other layers.
@@ -93,7 +93,7 @@ struct HostTensors {
   ggml_tensor* results = nullptr;
   ggml_tensor* out = nullptr;
 
-  ggml_tensor* pair_list = nullptr;  // [2 * kPairListParts * max_listed] I32: of one lookup
+  ggml_tensor* pair_list = nullptr;  // [2 * kPairListParts * stride] I32: of one lookup
   ggml_tensor* row_list = nullptr;
   ggml_tensor* cpu_rows = nullptr;
   ggml_tensor* cpu_tokens = nullptr;  // [n_ubatch * k] I32, of the pairs of the CPU lane

@@ -64,7 +64,7 @@ KeptGraph LookupGraphs::build_listed_pairs(int64_t layer, size_t parity, bool on
   ggml_context* c = kept.context.get();
   kept.graph = ggml_new_graph_custom(c, kNodes, false);
   GraphBuilder g(c, kept.graph, spec, p_.model.weights(), p_.kv, {}, {});
-  const size_t part_bytes = static_cast<size_t>(n) * sizeof(int32_t);
+  const size_t part_bytes = static_cast<size_t>(pair_list_stride(n)) * sizeof(int32_t);
   const auto list = [&](PairListPart part) {
     return part_of(c, p_.cross.pair_list, n, 1, 1, part * part_bytes);
   };

@@ -37,7 +37,7 @@ inline constexpr int64_t kMaxPairsPerCall = 8192;
 // so that few graphs are kept and at most an eighth of the work is padding. Requires: n > 0.
 int64_t pair_bucket(int64_t n);
 
-// What a listed graph of `n` pairs reads: lists of n numbers, one behind the other.
+// What a listed graph of `n` pairs reads: lists of n numbers, pair_list_stride(n) apart.
 enum PairListPart : size_t {
   kPairTokens,   // rows of x
   kPairExperts,  // whose biases and scales
@@ -45,6 +45,10 @@ enum PairListPart : size_t {
   kPairRows,     // of the pair buffer
   kPairListParts,
 };
+
+// From the beginning of one of these lists to the next: kernels refuse parts of a tensor that begin
+// off a device's alignment, which is at most 256 bytes.
+constexpr int64_t pair_list_stride(int64_t n) { return (n + 63) / 64 * 64; }
 
 class LookupGraphs {
  public:

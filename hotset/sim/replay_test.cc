@@ -161,6 +161,10 @@ TEST(Replay, AShareOfOneFollowsTheTextByFills) {
   EXPECT_GT(result.cpu, 0);
   EXPECT_GT(result.fills, 0);
   EXPECT_EQ(result.upload_bytes, Bytes{1 << 20} * result.fills);
+  options.fills = false;
+  EXPECT_EQ(run(trace, options).fills, 0);
+  EXPECT_LT(run(trace, options).hits, result.hits);
+  options.fills = true;
   options.compat_zero_slots = true;
   EXPECT_EQ(run(trace, options).fills, 0);
   EXPECT_LT(run(trace, options).hits, result.hits);
