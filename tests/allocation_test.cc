@@ -71,12 +71,17 @@ struct Counts {
 };
 
 // What `n_tokens` decode steps allocate after `n_warm_up`, all in one n_kv bucket.
-Counts decode_counts(const std::string& device) {
+Counts decode_counts(const std::string& device, Bytes cache = {}, double share = 0.5) {
   const TemporaryFolder folder;
   const auto path = folder / "random.gguf";
   EXPECT_TRUE(engine::write_random_model({.n_layer = 3, .n_vocab = 256, .seed = 5}, path));
-  const auto engine = make_engine(
-      describe(path), {.n_threads = 1, .n_ctx = 512, .load = {.repack = false}, .device = device});
+  const auto engine = make_engine(describe(path), {.n_threads = 1,
+                                                   .n_ctx = 512,
+                                                   .load = {.repack = false},
+                                                   .device = device,
+                                                   .cache_bytes = cache,
+                                                   .cache = {.cpu_share = share}});
+  EXPECT_EQ(engine->cache() != nullptr, cache.count > 0);
   constexpr int32_t kWarmUp = 5;
   constexpr int32_t kTokens = 40;
   std::vector<engine::BatchToken> tokens;
@@ -109,6 +114,12 @@ TEST(Allocations, NonePerTokenOnTheCpu) { EXPECT_EQ(decode_counts("").own, 0); }
 
 TEST(Allocations, NonePerTokenOnTheEmulatedDevice) {
   EXPECT_EQ(decode_counts("emu:clock=virtual").own, 0);
+}
+
+TEST(Allocations, NonePerTokenWithACache) {
+  for (const double share : {0.0, 0.5, 1.0}) {
+    EXPECT_EQ(decode_counts("emu:clock=virtual", Bytes{1 << 20}, share).own, 0) << share;
+  }
 }
 
 }  // namespace

@@ -11,20 +11,12 @@ import os
 import pathlib
 import re
 import select
-import shutil
-import signal
 import struct
 import subprocess
-import tempfile
-import time
-import unittest
 
-BINARY = os.environ.get("HOTSET_BINARY", "")
-DEMO = pathlib.Path(os.environ.get("HOTSET_ASSETS_DIR", "assets")) / "demo-54m-moe.gguf"
+from cli_fixture import BINARY, DEMO, TIMEOUT_S, TINY, CliFixture, environment, main
+
 PROSE = pathlib.Path(__file__).parent / "data" / "prose.txt"
-
-# The suite runs beside others and under sanitizers. A hang must fail, slowness must not.
-TIMEOUT_S = 240
 
 # Perplexity of the demo model for prose.txt, as measured with --repack off on the CPU, and how far
 # another machine may be from it. Kernels and repacked layouts differ between CPUs, and a rounding
@@ -34,80 +26,12 @@ TIMEOUT_S = 240
 PROSE_PERPLEXITY = 57.49
 PERPLEXITY_RELATIVE = 0.02
 
-TINY = ["--layers", "1", "--embd", "32", "--heads", "2", "--kv-heads", "1", "--head-dim", "32",
-        "--experts", "4", "--experts-used", "2", "--expert-width", "32", "--vocab", "64",
-        "--ctx-train", "1000000"]
-
-
-def environment(**changes):
-    # No variable of the caller's but what the sanitizers need, and no GPU: results are the CPU's.
-    kept = {k: v for k, v in os.environ.items() if not k.startswith("HOTSET_")}
-    return {**kept, "HOTSET_DEVICE": "none", **{k: v for k, v in changes.items() if v is not None}}
-
-
-def catches_interrupts(pid):
-    for line in pathlib.Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("SigCgt:"):
-            return bool(int(line.split()[1], 16) >> (signal.SIGINT - 1) & 1)
-    return False
-
 
 def gguf_string(text):
     return struct.pack("<Q", len(text)) + text
 
 
-class CliTest(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.folder = pathlib.Path(tempfile.mkdtemp(prefix="hotset-cli-"))
-        cls.tiny = cls.folder / "tiny.gguf"
-        subprocess.run([BINARY, "model", "random", *TINY, "-o", cls.tiny], check=True,
-                       timeout=TIMEOUT_S, env=environment())
-        cls.logit_bytes = 64 * 4  # of a position of the tiny model
-
-    @classmethod
-    def tearDownClass(cls):
-        shutil.rmtree(cls.folder)
-
-    def hotset(self, *arguments, stdin=b"", env=None):
-        done = subprocess.run([BINARY, *map(str, arguments)], input=stdin, capture_output=True,
-                              timeout=TIMEOUT_S, env=environment(**(env or {})))
-        self.check_end(done.returncode, done.stderr)
-        return done
-
-    def check_end(self, status, stderr):
-        self.assertIn(status, (0, 1, 2), stderr.decode(errors="replace"))
-        for sign in (b"GGML_ASSERT", b"terminate called", b"Sanitizer", b"runtime error"):
-            self.assertNotIn(sign, stderr)
-
-    def ok(self, *arguments, **options):
-        done = self.hotset(*arguments, **options)
-        self.assertEqual(done.returncode, 0, done.stderr.decode(errors="replace"))
-        self.assertNotIn(b"hotset: error", done.stderr)
-        return done.stdout
-
-    def ok_json(self, *arguments, **options):
-        return json.loads(self.ok(*arguments, "--json", **options).decode("utf-8"))
-
-    def fails(self, status, parts, *arguments, **options):
-        """That it fails with this status, and one line that has all `parts`."""
-        with self.subTest(arguments=arguments):
-            done = self.hotset(*arguments, **options)
-            stderr = done.stderr.decode(errors="replace")
-            self.assertEqual(done.returncode, status, stderr)
-            self.assertEqual(done.stdout, b"")
-            errors = [line for line in stderr.splitlines()
-                      if not line.startswith(("hotset: info: ", "hotset: warning: "))]
-            self.assertEqual(len(errors), 1, stderr)
-            self.assertTrue(errors[0].startswith("hotset: error: "), stderr)
-            for part in parts:
-                self.assertIn(part, errors[0])
-
-    def file(self, name, content):
-        path = self.folder / name
-        path.write_bytes(content)
-        return path
-
+class CliTest(CliFixture):
     # --- Wrong usage
 
     def test_commands(self):
@@ -381,24 +305,6 @@ class CliTest(unittest.TestCase):
 
     # --- The end of a run from outside
 
-    def start(self, *arguments, **options):
-        return subprocess.Popen([BINARY, *map(str, arguments)], stdin=subprocess.DEVNULL,
-                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(),
-                                **options)
-
-    def interrupt_when_generating(self, process):
-        deadline = time.monotonic() + TIMEOUT_S
-        while not catches_interrupts(process.pid):
-            self.assertLess(time.monotonic(), deadline)
-            self.assertIsNone(process.poll())
-            time.sleep(0.01)
-        time.sleep(0.2)
-        process.send_signal(signal.SIGINT)
-        stdout, stderr = process.communicate(timeout=TIMEOUT_S)
-        self.check_end(process.returncode, stderr)
-        self.assertEqual(process.returncode, 0, stderr)
-        return stdout, stderr
-
     def test_interrupt_while_generating(self):
         run = ["run", "-m", self.tiny, "--prompt-tokens", "1", "-n", "-1", "-c", "100000"]
         stdout, _ = self.interrupt_when_generating(self.start(*run, "--json"))
@@ -467,7 +373,7 @@ class CliTest(unittest.TestCase):
         routing = self.folder / "out.json"
         report = self.ok_json("eval", "-m", self.tiny, "--tokens", "1,2,3,4,5", "--generate", "3",
                               "-ub", "2", "--logits-out", logits, "--routing-out", routing)
-        self.assertEqual(set(report), {"n_tokens", "n_scored", "perplexity", "generated",
+        self.assertEqual(set(report), {"n_tokens", "n_scored", "perplexity", "generated", "moe_cache",
                                        "tokens_per_s"})
         self.assertEqual((report["n_tokens"], report["n_scored"]), (5, 4))
         self.assertEqual(len(report["generated"]), 3)
@@ -576,6 +482,4 @@ class CliTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    if not os.access(BINARY, os.X_OK) or not DEMO.is_file():
-        raise SystemExit(f"HOTSET_BINARY='{BINARY}' and the demo model '{DEMO}' must exist")
-    unittest.main(verbosity=2)
+    main()

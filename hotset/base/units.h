@@ -25,6 +25,7 @@ struct Bytes {
   friend constexpr Bytes operator+(Bytes a, Bytes b) { return {a.count + b.count}; }
   friend constexpr Bytes operator-(Bytes a, Bytes b) { return {a.count - b.count}; }
   friend constexpr Bytes operator*(Bytes a, int64_t n) { return {a.count * n}; }
+  friend constexpr Bytes operator/(Bytes a, int64_t n) { return {a.count / n}; }
   friend constexpr Bytes operator*(int64_t n, Bytes a) { return {a.count * n}; }
 
   constexpr double mib() const { return static_cast<double>(count) / (1 << 20); }

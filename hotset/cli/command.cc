@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -38,6 +39,19 @@ std::string usage_message(const CLI::App& app, const CLI::App& command,
   }
   if (!unknown.empty()) return fmt::format("found '{}', which nothing takes", unknown.front());
   return error.what();
+}
+
+// Prints the help or version that `error` asks for. Not by std::cout, which loses the reason of a
+// failure.
+Status print_help(const CLI::App& app, const CLI::ParseError& error) {
+  std::ostringstream text;
+  app.exit(error, text, text);
+  const std::string help = text.str();
+  errno = 0;
+  if (std::fwrite(help.data(), 1, help.size(), stdout) != help.size() || std::fflush(stdout) != 0) {
+    return stdout_error();
+  }
+  return {};
 }
 
 // What an option has against a value.
@@ -79,7 +93,7 @@ std::unexpected<Error> stdout_error() {
 }
 
 int report_usage(const CLI::App& app, const CLI::ParseError& error) {
-  if (error.get_exit_code() == 0) return report(app.exit(error) == 0 ? Status() : stdout_error());
+  if (error.get_exit_code() == 0) return report(print_help(app, error));
   const CLI::App* command = &app;
   std::string name = app.get_name();
   while (!command->get_subcommands().empty()) {

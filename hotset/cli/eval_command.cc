@@ -52,7 +52,8 @@ class Evaluation {
 
   Status start();
   Status evaluate();
-  Status finish();
+  Status finish() { return session_->finish(); }
+  Status report() const;
 
  private:
   Status read_tokens();
@@ -120,8 +121,7 @@ Status Evaluation::read_tokens() {
 }
 
 Result<std::span<const float>> Evaluation::step(std::span<const engine::BatchToken> batch) {
-  HOTSET_TRY(const engine::DecodeResult result,
-             session_->engine().decode(batch, [] { return !InterruptScope::interrupted(); }));
+  HOTSET_TRY(const engine::DecodeResult result, session_->decode(batch));
   if (logits_file_) {
     HOTSET_RETURN_IF_ERROR(write_all(logits_file_.get(), options_.logits_out, result.logits.data(),
                                      result.logits.size_bytes()));
@@ -176,8 +176,7 @@ Status Evaluation::evaluate() {
   return {};
 }
 
-Status Evaluation::finish() {
-  HOTSET_RETURN_IF_ERROR(session_->finish());
+Status Evaluation::report() const {
   if (!options_.routing_out.empty()) {
     nlohmann::json routing = nlohmann::json::object();
     for (const auto& [layer, ids] : routing_) routing[std::to_string(layer)] = ids;
@@ -190,11 +189,10 @@ Status Evaluation::finish() {
   const double tokens_per_s =
       static_cast<double>(ids_.size() + generated_.size()) * 1e6 / std::max(1.0, elapsed_us_);
   if (options_.json) {
-    nlohmann::ordered_json report = {{"n_tokens", ids_.size()},
-                                     {"n_scored", n_scored_},
-                                     {"perplexity", nullptr},
-                                     {"generated", generated_},
-                                     {"tokens_per_s", tokens_per_s}};
+    nlohmann::ordered_json report = {
+        {"n_tokens", ids_.size()},      {"n_scored", n_scored_},
+        {"perplexity", nullptr},        {"generated", generated_},
+        {"tokens_per_s", tokens_per_s}, {"moe_cache", session_->cache_json()}};
     if (n_scored_ > 0) report["perplexity"] = perplexity;
     std::puts(report.dump(2).c_str());
     return {};
@@ -217,8 +215,11 @@ Status Evaluation::finish() {
 Status eval(const EvalOptions& options) {
   Evaluation evaluation(options);
   HOTSET_RETURN_IF_ERROR(evaluation.start());
-  HOTSET_RETURN_IF_ERROR(evaluation.evaluate());
-  return evaluation.finish();
+  const Status evaluated = evaluation.evaluate();
+  const Status finished = evaluation.finish();
+  HOTSET_RETURN_IF_ERROR(evaluated);
+  HOTSET_RETURN_IF_ERROR(finished);
+  return evaluation.report();
 }
 
 }  // namespace hotset::cli

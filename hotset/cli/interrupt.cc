@@ -13,6 +13,10 @@ void on_interrupt(int) {
   std::signal(SIGINT, SIG_DFL);
 }
 
+std::atomic<bool> g_report_requested = false;
+
+void on_report_request(int) { g_report_requested.store(true, std::memory_order_relaxed); }
+
 }  // namespace
 
 InterruptScope::InterruptScope() {
@@ -23,5 +27,16 @@ InterruptScope::InterruptScope() {
 InterruptScope::~InterruptScope() { std::signal(SIGINT, SIG_DFL); }
 
 const std::atomic<bool>& InterruptScope::flag() { return g_interrupted; }
+
+ReportRequestScope::ReportRequestScope() {
+  g_report_requested = false;
+  std::signal(SIGUSR1, on_report_request);
+}
+
+ReportRequestScope::~ReportRequestScope() { std::signal(SIGUSR1, SIG_IGN); }
+
+bool ReportRequestScope::take() {
+  return g_report_requested.exchange(false, std::memory_order_relaxed);
+}
 
 }  // namespace hotset::cli

@@ -54,6 +54,69 @@ CLI::Validator one_of(std::initializer_list<const char*> words) {
           ""};
 }
 
+// That a value is a number from 0 to `max`, or `word`.
+CLI::Validator number_or(const char* word, double max) {
+  return {[=](std::string& text) -> std::string {
+            double value = 0;
+            if (CLI::detail::to_lower(text) == word) {
+              text = word;
+              return "";
+            }
+            if (CLI::detail::lexical_cast(text, value) && value >= 0 && value <= max) return "";
+            return fmt::format("found {}, expected {}, or a number from 0 to {}", text, word, max);
+          },
+          ""};
+}
+
+// The flags of the expert cache, for every command that computes.
+void add_cache_options(CLI::App& command, CacheFlags& o) {
+  constexpr double kMaxMib = 1 << 26;
+  command
+      .add_option("--moe-cache-mib", o.mib,
+                  "Device memory for experts, MiB; auto: what is left; 0: no cache")
+      ->check(number_or("auto", kMaxMib))
+      ->capture_default_str();
+  command
+      .add_option("--moe-cache-cpu-share", o.cpu_share,
+                  "Part of the missing experts that the CPU computes instead of their being "
+                  "uploaded, 0 to 1; auto: decided for each lookup by what the lanes take")
+      ->check(number_or("auto", 1))
+      ->capture_default_str();
+  command
+      .add_option("--moe-cache-batch", o.batch,
+                  "Tokens computed together above which the cache is used but not changed, except "
+                  "that its empty slots are filled")
+      ->check(within(1, 1 << 16))
+      ->capture_default_str();
+  command
+      .add_option("--moe-cache-policy", o.policy,
+                  fmt::format("Which experts stay: {}; crf takes a half-life in tokens: crf:8",
+                              online_policies()))
+      ->check(CLI::Validator(
+          [](std::string& name) -> std::string {
+            const Status status = check_policy(name);
+            return status ? "" : status.error().message;
+          },
+          ""))
+      ->capture_default_str();
+  command
+      .add_option("--moe-cache-fills", o.fills,
+                  "Copy experts that the CPU computed in the background where they are worth more "
+                  "than others in the cache: on or off")
+      ->transform(one_of({"on", "off"}))
+      ->capture_default_str();
+  command
+      .add_option("--memory-headroom-mib", o.headroom_mib,
+                  "Device memory that stays free, MiB; absent: 5%, at least 512")
+      ->check(within(0, kMaxMib));
+  command.add_flag("--stats", o.stats,
+                   "Print what the cache did, at the end and whenever SIGUSR1 arrives");
+  command
+      .add_option("--moe-cache-trace", o.trace_out,
+                  "Write the routed experts as a trace (MCT1) for `hotset replay`")
+      ->type_name("FILE");
+}
+
 constexpr double kMostInt32 = std::numeric_limits<int32_t>::max();
 
 void add_model_options(CLI::App& command, ModelOptions& o) {
@@ -110,6 +173,7 @@ void add_model_options(CLI::App& command, ModelOptions& o) {
                   "every other lane)")
       ->transform(one_of({"auto", "off"}))
       ->capture_default_str();
+  add_cache_options(command, o.cache);
 }
 
 void add_run(CLI::App& app, int& exit_status) {

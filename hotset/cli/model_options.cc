@@ -5,10 +5,12 @@
 #include <charconv>
 #include <cstdio>
 #include <cstring>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "hotset/base/log.h"
 #include "hotset/base/units.h"
+#include "hotset/cli/cache_verdict.h"
 #include "hotset/engine/tensor_types.h"
 
 namespace hotset::cli {
@@ -46,29 +48,14 @@ std::string weights_text(const engine::LoadReport& report) {
 }
 
 // What is going on with the cache and why, in one line.
-void say_verdict(const engine::Engine& engine) {
-  const int64_t n_layer = engine.spec().n_layer;
-  std::string how;
-  if (engine.device() == nullptr) {
-    how = fmt::format("no device in use. All {} layers x {} experts are computed by the CPU",
-                      n_layer, engine.spec().router.n_expert);
-  } else {
-    const device::DeviceInfo& info = engine.device()->info();
-    const int64_t n_on_device = n_layer - engine.placement().first_device_layer;
-    how = fmt::format(
-        "not built in yet. {} ({}) computes {} of {} layers{}, the CPU all routed experts; copies "
-        "{}, "
-        "{} memory",
-        info.name, info.description, n_on_device, n_layer,
-        engine.placement().head_on_device ? " and the head" : "",
-        info.overlap == device::Overlap::kYes  ? "overlap with computing"
-        : info.overlap == device::Overlap::kNo ? "do not overlap with computing"
-                                               : "were not tested for overlap",
-        info.pinned_memory ? "pinned" : "pageable");
-  }
-  log_info("expert cache off: {} ({} threads, flash attention {}); weights: {}.", how,
+void say_verdict(const engine::Engine& engine, std::optional<Bytes> asked) {
+  const CacheState state = cache_state(engine, asked);
+  log_info("{} ({} threads, flash attention {}); weights: {}.", cache_verdict(state),
            engine.n_threads(), engine.flash_attention() ? "on" : "off",
            weights_text(engine.model().report()));
+  if (const std::string warning = cache_warning(state); !warning.empty()) {
+    log_warning("{}", warning);
+  }
   for (const std::string& name : engine.model().report().unused) {
     log_warning("{}: tensor '{}' is not used by architecture {}", engine.model().file().name(),
                 name, engine.spec().architecture);
@@ -187,13 +174,32 @@ Result<engine::EngineOptions> engine_options(const ModelOptions& options) {
                                                       {"auto", LoadMode::kAuto}}));
   HOTSET_TRY(result.load.repack,
              choose<bool>("--repack", options.repack, {{"auto", true}, {"off", false}}));
+  HOTSET_RETURN_IF_ERROR(apply(options.cache, result));
   return result;
 }
+
+namespace {
+
+// Of the routing that is kept for the comparison with Belady: some 30,000 tokens of a model with 48
+// layers and 8 experts per token per 64 MiB.
+constexpr Bytes kKeptRouting = mib(256);
+
+engine::RoutingObserver both(engine::RoutingObserver first, engine::RoutingObserver second) {
+  if (!first) return second;
+  return [first = std::move(first), second = std::move(second)](
+             int64_t layer, std::span<const int32_t> ids, int64_t n_tokens) {
+    first(layer, ids, n_tokens);
+    second(layer, ids, n_tokens);
+  };
+}
+
+}  // namespace
 
 Result<EngineSession> EngineSession::start(const ModelOptions& options,
                                            engine::EngineOptions engine_options) {
   EngineSession session;
   session.profile_path_ = options.profile_out;
+  session.asked_cache_ = engine_options.cache_bytes;
   HOTSET_TRY(engine_options.device, choose_device(options.device));
   if (!options.profile_out.empty()) {
     session.profile_ = std::make_unique<device::Profile>();
@@ -202,18 +208,78 @@ Result<EngineSession> EngineSession::start(const ModelOptions& options,
       log_warning("--profile: nothing to record without a device (--device)");
     }
   }
+  if (options.cache.stats) session.report_requests_ = std::make_unique<ReportRequestScope>();
+  const bool may_cache = !engine_options.device.empty() && engine_options.cache_bytes != Bytes{};
+  const bool keeps = options.cache.stats && may_cache;
+  if (keeps || !options.cache.trace_out.empty()) {
+    session.recorder_ = std::make_unique<engine::RoutingRecorder>(engine::RoutingRecorder::Options{
+        .path = options.cache.trace_out, .memory = keeps ? kKeptRouting : Bytes{}});
+    engine_options.observe_routing =
+        both(std::move(engine_options.observe_routing), session.recorder_->observer());
+  }
   HOTSET_TRY(engine::ModelDescription description, engine::describe_model(options.model));
   HOTSET_TRY(session.engine_, engine::Engine::create(std::move(description), engine_options));
-  say_verdict(*session.engine_);
+  HOTSET_RETURN_IF_ERROR(session.start_recording(options));
+  say_verdict(*session.engine_, session.asked_cache_);
   return session;
 }
 
-Status EngineSession::finish() {
-  if (!profile_) return {};
-  if (profile_->n_dropped() > 0) {
-    log_warning("{}: {} later events did not fit", profile_path_, profile_->n_dropped());
+Status EngineSession::start_recording(const ModelOptions& options) {
+  if (!recorder_) return {};
+  // Statistics alone are of a cache.
+  if (options.cache.trace_out.empty() && engine_->cache() == nullptr) return {};
+  auto header = engine::trace_header(*engine_);
+  if (!header) return add_context(header.error(), "--moe-cache-trace");
+  return recorder_->begin(*std::move(header), engine::served_layers(*engine_));
+}
+
+bool EngineSession::keep_going() {
+  if (report_requests_ && ReportRequestScope::take()) {
+    if (const Status status = report_statistics(); !status) {
+      log_warning("--stats: {}", status.error().message);
+    }
   }
-  return profile_->write(profile_path_);
+  return !InterruptScope::interrupted() && (!recorder_ || recorder_->status());
+}
+
+Result<engine::DecodeResult> EngineSession::decode(std::span<const engine::BatchToken> batch) {
+  auto result = engine_->decode(batch, [this] { return keep_going(); });
+  if (recorder_) HOTSET_RETURN_IF_ERROR(recorder_->status());
+  return result;
+}
+
+Status EngineSession::report_statistics() {
+  const engine::DeviceCache* cache = engine_->cache();
+  if (cache == nullptr) {
+    log_info("--stats: the expert cache is off");
+    return {};
+  }
+  report_ = std::make_unique<CacheReport>(cache_report(*engine_));
+  if (report_->rows.empty()) {
+    log_info("--stats: the expert cache had no lookup to serve");
+    return {};
+  }
+  HOTSET_TRY(report_->replayed, replay_kept(*engine_, *recorder_));
+  log_info("{}", report_text(*report_));
+  return {};
+}
+
+Status EngineSession::finish() {
+  Status status = recorder_ ? recorder_->end() : Status();
+  if (profile_) {
+    if (profile_->n_dropped() > 0) {
+      log_warning("{}: {} later events did not fit", profile_path_, profile_->n_dropped());
+    }
+    const Status written = profile_->write(profile_path_);
+    if (status) status = written;
+  }
+  if (!report_requests_) return status;
+  const Status reported = report_statistics();
+  return status ? reported : status;
+}
+
+nlohmann::ordered_json EngineSession::cache_json() const {
+  return cli::cache_json(cache_state(*engine_, asked_cache_), report_.get());
 }
 
 }  // namespace hotset::cli

@@ -6,13 +6,17 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "hotset/base/error.h"
+#include "hotset/cli/cache_flags.h"
+#include "hotset/cli/cache_report.h"
 #include "hotset/cli/interrupt.h"
 #include "hotset/engine/engine.h"
+#include "hotset/engine/routing_recorder.h"
 
 namespace hotset::cli {
 
@@ -29,6 +33,7 @@ struct ModelOptions {
   std::string device = "auto";        // a device's name, emu[:...], auto (the first GPU) or none
   std::string n_gpu_layers = "auto";  // auto (all) or a number
   std::string profile_out = {};       // Chrome trace file to write; empty: none
+  CacheFlags cache = {};
 };
 
 // Errors: kInvalidArgument, naming the flag, the value and what was expected.
@@ -47,20 +52,38 @@ Result<std::string> read_text(const std::string& path);
 // An engine for the flags, and what is recorded while it works. Move-only.
 class EngineSession {
  public:
-  // Says the verdict line. Errors: those of the flags, the device, the file and the engine.
+  // Says the verdict line. Errors: those of the flags, the device, the file and the engine; of
+  // RoutingRecorder::begin.
   static Result<EngineSession> start(const ModelOptions& options,
                                      engine::EngineOptions engine_options);
 
   engine::Engine& engine() const { return *engine_; }
-  // Writes the profile, if one was asked for. Errors: kIo.
+
+  // As Engine::decode, and between two ubatches Ctrl-C ends it (kCancelled) and statistics are
+  // printed when SIGUSR1 asks for them. Errors: those of Engine::decode; kIo, the trace cannot be
+  // written.
+  Result<engine::DecodeResult> decode(std::span<const engine::BatchToken> batch);
+
+  // Writes what was asked for, also of a run that failed: ends the trace and the profile, and
+  // prints the statistics. Errors: kIo. Call once.
   Status finish();
+
+  // What the cache is and, with --stats and after finish(), what it did.
+  nlohmann::ordered_json cache_json() const;
 
  private:
   EngineSession() = default;
+  Status start_recording(const ModelOptions& options);
+  bool keep_going();
+  Status report_statistics();
 
   std::string profile_path_;
-  std::unique_ptr<device::Profile> profile_;  // outlives the engine
+  std::unique_ptr<device::Profile> profile_;             // outlives the engine
+  std::unique_ptr<engine::RoutingRecorder> recorder_;    // outlives the engine
+  std::unique_ptr<ReportRequestScope> report_requests_;  // with --stats
   std::unique_ptr<engine::Engine> engine_;
+  std::optional<Bytes> asked_cache_;
+  std::unique_ptr<CacheReport> report_;  // the last one
 };
 
 }  // namespace hotset::cli

@@ -52,6 +52,7 @@ Result<sim::MatrixOptions> matrix_options(const ReplayCommandOptions& options) {
                             .skip_tokens = options.skip_tokens.value_or(
                                 options.compat_zero_slots ? 0 : kDefaultSkipTokens),
                             .max_decode_tokens = options.max_decode_tokens,
+                            .fills = options.fills,
                             .compat_zero_slots = options.compat_zero_slots,
                             .profile_trace = options.profile_trace,
                             .rates = options.rates,

@@ -25,9 +25,10 @@ struct ReplayCommandOptions {
   std::vector<std::string> shares = {"0"};  // "auto" or 0 to 1
   std::optional<int64_t> skip_tokens = {};  // absent: 100, or 0 with compat_zero_slots
   int32_t max_decode_tokens = 32;           // lookups of more are prefills
+  bool fills = true;                        // experts that the CPU computed may be copied
   bool compat_zero_slots = false;
   std::string profile_trace = {};  // for the policy `static`
-  plan::LaneRates rates = sim::kTypicalRates;
+  plan::LaneRates rates = plan::kTypicalRates;
   size_t n_threads = 0;  // 0: one per core
   ReplayFormat format = ReplayFormat::kTable;
   std::string svg_path = {};  // empty: no picture

@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -61,6 +62,12 @@ void add_replay(CLI::App& app, int& exit_status) {
       ->add_option("--moe-cache-batch", o->max_decode_tokens,
                    "Lookups of more tokens are prefills: they evict nothing")
       ->capture_default_str();
+  command
+      ->add_option("--moe-cache-fills", o->fills,
+                   "Copy experts that the CPU computed in the background: on or off")
+      ->transform(
+          CLI::CheckedTransformer(std::map<std::string, bool>{{"on", true}, {"off", false}}))
+      ->default_str("on");
   command->add_flag("--compat-zero-slots", o->compat_zero_slots,
                     "Keep to the limits of the reference implementation, for its exact counts");
   command

@@ -143,6 +143,7 @@ std::string replay_json(std::span<const sim::MatrixRow> rows) {
     object["uploads"] = result.uploads;
     object["cpu"] = result.cpu;
     object["evictions"] = result.evictions;
+    object["fills"] = result.fills;
     object["bypassed_lookups"] = result.bypassed_lookups;
     object["hit_rate"] = result.hit_rate();
     object["upload_gib_per_token"] = result.upload_gib_per_token();

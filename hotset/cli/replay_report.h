@@ -29,8 +29,8 @@ std::string replay_markdown(std::span<const sim::MatrixRow> rows);
 std::string replay_csv(std::span<const sim::MatrixRow> rows);
 
 // An array with one object per row: trace, policy, cache_mib, share, slots (array), lookups, hits,
-// uploads, cpu, evictions, bypassed_lookups, hit_rate, upload_gib_per_token, cpu_gib_per_token,
-// belady_hit_rate.
+// uploads, cpu, evictions, fills, bypassed_lookups, hit_rate, upload_gib_per_token,
+// cpu_gib_per_token, belady_hit_rate.
 std::string replay_json(std::span<const sim::MatrixRow> rows);
 
 }  // namespace hotset::cli

@@ -133,8 +133,7 @@ Status Generation::emit(int32_t id) {
 }
 
 Result<int32_t> Generation::next(std::span<const engine::BatchToken> batch) {
-  HOTSET_TRY(const engine::DecodeResult result,
-             session_->engine().decode(batch, [] { return !InterruptScope::interrupted(); }));
+  HOTSET_TRY(const engine::DecodeResult result, session_->decode(batch));
   return sampler_->sample(result.logits);
 }
 
@@ -194,6 +193,7 @@ void Generation::report() const {
         {"tokens_per_s", per_second(n_steps, o.generate_us)},
         {"n_threads", session_->engine().n_threads()},
         {"flash_attention", session_->engine().flash_attention()},
+        {"moe_cache", session_->cache_json()},
     };
     std::puts(report.dump(2, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
     return;
@@ -215,9 +215,12 @@ void Generation::report() const {
 Status run(const RunOptions& options) {
   Generation generation(options);
   HOTSET_RETURN_IF_ERROR(generation.start());
-  HOTSET_RETURN_IF_ERROR(generation.generate());
+  const Status generated = generation.generate();
+  const Status finished = generation.finish();
+  HOTSET_RETURN_IF_ERROR(generated);
+  HOTSET_RETURN_IF_ERROR(finished);
   generation.report();
-  return generation.finish();
+  return {};
 }
 
 }  // namespace hotset::cli

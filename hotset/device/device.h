@@ -54,6 +54,8 @@ struct DeviceInfo {
   bool pinned_memory = false;       // pinned host memory can be had
   bool shares_host_memory = false;  // an integrated GPU: uploading gains nothing
   bool virtual_clock = false;
+  bool computes_on_cpu = false;  // with DeviceOptions::n_threads
+  bool exact_memory = false;     // nobody else uses the memory, drivers included
   Overlap overlap = Overlap::kUntested;
 };
 
@@ -124,11 +126,14 @@ class Device {
   virtual ~Device() = default;
 
   virtual const DeviceInfo& info() const = 0;
+  // Whether this only counts what would be allocated (plan_device.h): its memory must not be
+  // touched.
+  virtual bool plans_only() const { return false; }
   virtual ggml_backend_buffer_type_t buffer_type() const = 0;
   // Whether the device computes `op` as it stands.
   virtual bool supports(const ggml_tensor* op) const = 0;
 
-  // Device memory for all tensors of `context` without an address.
+  // Device memory, all zero, for all tensors of `context` without an address.
   // Errors: kOutOfMemory, naming `what`, the bytes needed and those free.
   virtual Result<DeviceBuffer> allocate(ggml_context* context, std::string_view what) = 0;
   // Counts `n_bytes` that the caller allocates by other means (a compute buffer of buffer_type())

@@ -129,6 +129,8 @@ DeviceInfo EmulatedDevice::describe_device(const EmulatedOptions& emulated) {
           .events = true,
           .pinned_memory = !emulated.faults.refuse_pinned,
           .virtual_clock = emulated.virtual_clock,
+          .computes_on_cpu = true,
+          .exact_memory = true,
           .overlap = Overlap::kYes};
 }
 
@@ -149,6 +151,7 @@ Result<DeviceBuffer> EmulatedDevice::allocate(ggml_context* context, std::string
   if (needed.count == 0) return DeviceBuffer();
   HOTSET_RETURN_IF_ERROR(check_room(needed, what));
   HOTSET_TRY(ggml_backend_buffer_ptr buffer, allocate_tensors(context, buffer_type(), what));
+  ggml_backend_buffer_clear(buffer.get(), 0);
   return DeviceBuffer(std::move(buffer), std::make_shared<Claim>(used_, needed.count));
 }
 

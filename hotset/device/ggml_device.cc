@@ -232,6 +232,7 @@ Result<DeviceBuffer> GgmlDevice::allocate(ggml_context* context, std::string_vie
   if (needed <= free || info_.memory_total.count == 0) {
     HOTSET_RETURN_IF_ERROR(guarded("allocate", [&] {
       buffer.reset(ggml_backend_alloc_ctx_tensors_from_buft(context, buffer_type()));
+      if (buffer) ggml_backend_buffer_clear(buffer.get(), 0);
     }));
   }
   if (!buffer) {

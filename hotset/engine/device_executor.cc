@@ -4,24 +4,30 @@
 #include <cstring>
 #include <utility>
 
+#include "hotset/base/clock.h"
+#include "hotset/engine/lane_calibration.h"
+
 namespace hotset::engine {
 
 using device::QueueId;
 
 DeviceExecutor::DeviceExecutor(const LoadedModel& model, KvCache& kv, device::Device& device,
                                device::Backend& cpu, ExecutorOptions options,
-                               device::Profile* profile)
+                               device::Profile* profile, DeviceCache* cache)
     : model_(model),
       kv_(kv),
       device_(device),
       cpu_(cpu),
       options_(std::move(options)),
       profile_(profile),
-      is_chosen_(static_cast<size_t>(model.spec().router.n_expert)) {}
+      is_chosen_(static_cast<size_t>(model.spec().router.n_expert)),
+      cache_(cache),
+      observed_(static_cast<size_t>(model.spec().n_layer)) {}
 
 Result<std::unique_ptr<DeviceExecutor>> DeviceExecutor::create(
     const LoadedModel& model, KvCache& kv, device::Device& device, device::Backend& cpu,
-    const Placement& placement, ExecutorOptions options, device::Profile* profile) {
+    const Placement& placement, ExecutorOptions options, device::Profile* profile,
+    DeviceCache* cache) {
   if (options.n_ubatch < 1 || options.n_outputs < 1) {
     return make_error(ErrorCode::kInvalidArgument,
                       "ubatch: found {} tokens and {} outputs, expected at least 1",
@@ -30,25 +36,76 @@ Result<std::unique_ptr<DeviceExecutor>> DeviceExecutor::create(
   options.n_ubatch = std::min(options.n_ubatch, kv.cells().n_cells());
   options.n_outputs = std::min(options.n_outputs, options.n_ubatch);
   std::unique_ptr<DeviceExecutor> executor(
-      new DeviceExecutor(model, kv, device, cpu, options, profile));
+      new DeviceExecutor(model, kv, device, cpu, options, profile, cache));
   HOTSET_TRY(executor->front_,
              CpuExecutor::create(model, kv, cpu, options, placement.first_device_layer));
-  HOTSET_TRY(executor->graphs_, DeviceGraphs::create(model, kv, device, cpu, placement, options));
+  HOTSET_TRY(executor->graphs_, DeviceGraphs::create(model, kv, device, cpu, placement, options,
+                                                     cache == nullptr ? nullptr : &cache->banks()));
   HOTSET_TRY(executor->arrived_, device.new_event());
+  HOTSET_RETURN_IF_ERROR(executor->calibrate());
   return executor;
+}
+
+Status DeviceExecutor::calibrate() {
+  if (cache_ == nullptr) return {};
+  queues_hits_ = cache_->options().hit_order != HitOrder::kListed;
+  if (!cache_->learns()) return {};
+  CalibrationSetup setup{.device = device_,
+                         .cpu = cpu_,
+                         .lane = lane_,
+                         .graphs = *graphs_,
+                         .cache = *cache_,
+                         .experts_per_token = model_.spec().router.n_expert_used,
+                         .layers = {}};
+  int32_t last_group = -1;
+  for (size_t i = 0; i < graphs_->segments().size(); ++i) {
+    const int64_t layer = graphs_->segments()[i].routes;
+    if (layer < 0 || !cache_->serves(layer)) continue;
+    const int32_t group = cache_->core().group_of(static_cast<int32_t>(layer));
+    if (std::ranges::none_of(setup.layers, [&](const auto& at) {
+          return cache_->core().group_of(static_cast<int32_t>(at.layer)) == group;
+        })) {
+      setup.layers.push_back({layer, i % 2});
+    }
+    last_group = group;
+  }
+  if (setup.layers.empty()) return {};
+  HOTSET_TRY(const double idle_us, calibrate_lanes(setup));
+  device_.reset_counters();
+  if (cache_->options().hit_order != HitOrder::kAuto) return {};
+  // Queued hits read the pad slot for every miss, listed ones let the device wait for the host.
+  constexpr double kTypicalMisses = 0.3;
+  const plan::ExpertCost& pairs = cache_->costs(last_group).pairs;
+  const double wasted_us = kTypicalMisses *
+                           static_cast<double>(model_.spec().router.n_expert_used) *
+                           pairs.expert_us.at(1);
+  queues_hits_ = wasted_us <= idle_us + pairs.turn_us;
+  return {};
+}
+
+Result<double> DeviceExecutor::finish_cpu_lane(const LaneJob& job, Bytes reads) {
+  HOTSET_RETURN_IF_ERROR(lane_.finish());
+  const auto modelled_us = device_.modelled_cpu_us(reads);
+  if (modelled_us) device_.host_reaches(job.start_us + *modelled_us);
+  const double us = modelled_us.value_or(job.us);
+  if (profile_ != nullptr) {
+    profile_->add(device::Track::kCpuLane, job.name, static_cast<int32_t>(job.layer), job.start_us,
+                  us);
+  }
+  return us;
 }
 
 template <typename Job>
 Status DeviceExecutor::on_cpu_lane(const char* name, int64_t layer, Job&& job, const Bytes& reads) {
-  const double start_us = device_.now_us();
-  HOTSET_RETURN_IF_ERROR(lane_.run(job));
-  if (const auto modelled_us = device_.modelled_cpu_us(reads)) {
-    device_.host_reaches(start_us + *modelled_us);
-  }
-  if (profile_ != nullptr) {
-    profile_->add(device::Track::kCpuLane, name, static_cast<int32_t>(layer), start_us,
-                  device_.now_us() - start_us);
-  }
+  LaneJob started{.name = name, .layer = layer, .start_us = device_.now_us()};
+  auto timed = [&]() -> Status {
+    const double start_us = steady_clock().now_us();
+    Status done = job();
+    started.us = steady_clock().now_us() - start_us;
+    return done;
+  };
+  lane_.start(timed);
+  HOTSET_TRY([[maybe_unused]] const double us, finish_cpu_lane(started, reads));
   return {};
 }
 
@@ -65,19 +122,73 @@ Status DeviceExecutor::run(std::span<const BatchToken> ubatch, std::span<const i
   for (size_t i = 0; i < set->segments.size(); ++i) {
     const Segment& segment = graphs_->segments()[i];
     KeptGraph& kept = set->segments[i];
+    const int32_t n_rows = segment.routes < 0 ? 0 : graphs_->n_rows(segment, shape);
+    const bool served = n_rows > 0 && cache_ != nullptr && cache_->serves(segment.routes);
+    if (served) HOTSET_RETURN_IF_ERROR(cache_->before_routing(segment.routes));
     if (ggml_graph_n_nodes(kept.graph) > 0) {
       const device::Label label{segment.routes < 0 ? "head" : "attention",
                                 static_cast<int32_t>(segment.first_layer)};
       HOTSET_RETURN_IF_ERROR(device_.compute(kept.graph, kept.reads, label));
     }
     if (segment.routes < 0) break;
-    const int32_t n_rows = graphs_->n_rows(segment, shape);
     KeptGraph& experts = set->experts[n_routed++];
-    if (n_rows > 0) HOTSET_RETURN_IF_ERROR(run_experts(segment, experts, i, n_rows));
+    if (n_rows == 0) continue;
+    HOTSET_RETURN_IF_ERROR(fetch_routing(i, segment.routes, n_rows));
+    HOTSET_RETURN_IF_ERROR(served ? serve(segment.routes, i, n_rows)
+                                  : run_experts(segment.routes, experts, n_rows));
   }
-  if (shape.n_outputs > 0) return fetch_output(*set, logits);
-  // The staging memory is free again once the device has read it: the wait for a routing says so.
-  return n_routed > 1 ? Status() : device_.wait_idle();
+  HOTSET_RETURN_IF_ERROR(queue_resident_ids(shape));
+  if (shape.n_outputs > 0) {
+    HOTSET_RETURN_IF_ERROR(fetch_output(*set, logits));
+  } else if (n_routed < 2 || graphs_->fetches_resident_ids()) {
+    // The staging memory is free again once the device has read it: the wait for a routing says so.
+    HOTSET_RETURN_IF_ERROR(device_.wait_idle());
+  }
+  report_routing(shape);
+  return {};
+}
+
+Status DeviceExecutor::warm_up() {
+  const int32_t n_kv = kv_.cells().n_cells();
+  for (const int32_t n_tokens : {options_.n_ubatch, 1}) {
+    HOTSET_TRY(GraphSet* const set,
+               graphs_->for_shape({.n_tokens = n_tokens,
+                                   .n_kv = n_kv,
+                                   .n_outputs = std::min(options_.n_outputs, n_tokens)}));
+    for (KeptGraph& kept : set->segments) {
+      if (ggml_graph_n_nodes(kept.graph) == 0) continue;
+      HOTSET_RETURN_IF_ERROR(device_.compute(kept.graph, kept.reads, {"warm-up", -1}));
+    }
+  }
+  return device_.wait_idle();
+}
+
+Status DeviceExecutor::queue_resident_ids(const GraphShape& shape) {
+  if (!graphs_->fetches_resident_ids()) return {};
+  for (size_t layer = 0; layer < graphs_->cross().resident_ids.size(); ++layer) {
+    const ggml_tensor* ids = graphs_->cross().resident_ids[layer];
+    const int32_t n_rows = graphs_->n_rows(static_cast<int64_t>(layer), shape);
+    if (ids == nullptr || n_rows == 0) continue;
+    HOTSET_RETURN_IF_ERROR(device_.download(
+        QueueId::kCompute, ids, 0, graphs_->host().resident_ids[layer]->data,
+        static_cast<size_t>(n_rows) * ids->nb[1], {"ids", static_cast<int32_t>(layer)}));
+  }
+  return {};
+}
+
+void DeviceExecutor::report_routing(const GraphShape& shape) {
+  if (!options_.observe_routing) return;
+  const int64_t k = model_.spec().router.n_expert_used;
+  for (size_t layer = 0; layer < observed_.size(); ++layer) {
+    std::vector<int32_t>& ids = observed_[layer];
+    if (graphs_->fetches_resident_ids() && graphs_->cross().resident_ids[layer] != nullptr) {
+      const auto* fetched = static_cast<const int32_t*>(graphs_->host().resident_ids[layer]->data);
+      ids.assign(fetched, fetched + graphs_->n_rows(static_cast<int64_t>(layer), shape) * k);
+    }
+    if (ids.empty()) continue;
+    options_.observe_routing(static_cast<int64_t>(layer), ids, std::ssize(ids) / k);
+    ids.clear();
+  }
 }
 
 Status DeviceExecutor::run_front(const GraphShape& shape) {
@@ -131,7 +242,26 @@ Status DeviceExecutor::fetch_routing(size_t index, int64_t layer, int64_t n_rows
                                           rows * host.ids->nb[1], {"ids", label_layer}));
   HOTSET_RETURN_IF_ERROR(device_.download(QueueId::kCompute, routed.x, 0, host.x->data,
                                           rows * host.x->nb[1], {"x", label_layer}));
-  return wait_for_device(layer);
+  return device_.record(arrived_, QueueId::kCompute);
+}
+
+std::span<const int32_t> DeviceExecutor::routed_ids(int64_t n_rows) const {
+  return {static_cast<const int32_t*>(graphs_->host().ids->data),
+          static_cast<size_t>(n_rows * model_.spec().router.n_expert_used)};
+}
+
+Status DeviceExecutor::wait_for_routing(int64_t layer, int64_t n_rows) {
+  const double start_us = device_.now_us();
+  HOTSET_RETURN_IF_ERROR(device_.wait(arrived_));
+  if (profile_ != nullptr) {
+    profile_->add(device::Track::kHost, "wait", static_cast<int32_t>(layer), start_us,
+                  device_.now_us() - start_us);
+  }
+  if (options_.observe_routing) {
+    const std::span<const int32_t> ids = routed_ids(n_rows);
+    observed_[static_cast<size_t>(layer)].assign(ids.begin(), ids.end());
+  }
+  return {};
 }
 
 Result<Bytes> DeviceExecutor::chosen_bytes(int64_t layer, int64_t n_rows) {
@@ -149,22 +279,178 @@ Result<Bytes> DeviceExecutor::chosen_bytes(int64_t layer, int64_t n_rows) {
   return graphs_->expert_bytes(layer) * std::ranges::count(is_chosen_, uint8_t{1});
 }
 
-Status DeviceExecutor::run_experts(const Segment& segment, KeptGraph& experts, size_t index,
-                                   int64_t n_rows) {
-  const int64_t layer = segment.routes;
-  HOTSET_RETURN_IF_ERROR(fetch_routing(index, layer, n_rows));
+Status DeviceExecutor::run_experts(int64_t layer, KeptGraph& experts, int64_t n_rows) {
+  HOTSET_RETURN_IF_ERROR(wait_for_routing(layer, n_rows));
   HOTSET_TRY(const Bytes reads, chosen_bytes(layer, n_rows));
   const HostTensors& host = graphs_->host();
-  if (options_.observe_routing) {
-    const auto n_ids = static_cast<size_t>(n_rows * model_.spec().router.n_expert_used);
-    options_.observe_routing(layer, {static_cast<const int32_t*>(host.ids->data), n_ids}, n_rows);
-  }
   auto job = [&] { return cpu_.compute(experts.graph); };
   HOTSET_RETURN_IF_ERROR(on_cpu_lane("experts", layer, job, reads));
   const size_t n_bytes =
       static_cast<size_t>(n_rows * model_.spec().router.n_expert_used) * host.results->nb[1];
   return device_.upload(QueueId::kCompute, graphs_->cross().results, 0, host.results->data, n_bytes,
                         {"results", static_cast<int32_t>(layer)});
+}
+
+Status DeviceExecutor::serve(int64_t layer, size_t index, int32_t n_rows) {
+  const size_t parity = index % 2;
+  const bool one_token = n_rows == 1;
+  const Bytes expert_bytes = cache_->expert_bytes(layer);
+  const auto label_layer = static_cast<int32_t>(layer);
+  const bool hits_queued = queues_hits_ && !cache_->is_prefill(n_rows);
+  if (hits_queued) {
+    HOTSET_TRY(KeptGraph* const hits, graphs_->lookups().all_pairs(layer, parity, n_rows));
+    HOTSET_RETURN_IF_ERROR(device_.compute(hits->graph, hits->reads, {"hits", label_layer}));
+  }
+  const double wait_start_us = device_.now_us();
+  HOTSET_RETURN_IF_ERROR(wait_for_routing(layer, n_rows));
+  const double wait_us = device_.now_us() - wait_start_us;
+  cache_->routing_arrived();
+  HOTSET_TRY(const ServedLookup served, cache_->plan(layer, routed_ids(n_rows), n_rows));
+  LaneTotals& totals = cache_->totals();
+  totals.wait_us += wait_us;
+  n_listed_ = 0;
+
+  // The CPU lane first: what follows only queues.
+  LaneJob job{.name = "experts", .layer = layer, .start_us = device_.now_us()};
+  const auto n_cpu_pairs = std::ssize(served.cpu_pairs);
+  auto compute = [this, layer, one_token, n_cpu_pairs, &job]() -> Status {
+    const double start_us = steady_clock().now_us();
+    Status done = cpu_.compute(graphs_->lookups().cpu_pairs(layer, one_token, n_cpu_pairs));
+    job.us = steady_clock().now_us() - start_us;
+    return done;
+  };
+  if (n_cpu_pairs > 0) {
+    list_cpu_pairs(served.cpu_pairs);
+    lane_.start(compute);
+  }
+  const auto queue_device_work = [&]() -> Status {
+    HOTSET_RETURN_IF_ERROR(cache_->queue_uploads());
+    if (!hits_queued) {
+      HOTSET_RETURN_IF_ERROR(
+          compute_listed("hits", layer, parity, one_token, served.hit_pairs, served.n_hits));
+    }
+    if (served.n_uploads > 0) {
+      HOTSET_RETURN_IF_ERROR(cache_->uploads_arrive());
+      HOTSET_RETURN_IF_ERROR(compute_listed("uploaded", layer, parity, one_token,
+                                            served.upload_pairs, served.n_uploads));
+    }
+    HOTSET_RETURN_IF_ERROR(cache_->queue_fills());
+    return cache_->wants_upload_time() ? time_uploads(job.start_us) : Status();
+  };
+  const Status queued = queue_device_work();
+  if (n_cpu_pairs == 0) return queued;
+  // The lane works on memory of this lookup, so it must end even after an error.
+  const Bytes reads = expert_bytes * served.n_cpu;
+  HOTSET_TRY(const double cpu_us, finish_cpu_lane(job, reads));
+  HOTSET_RETURN_IF_ERROR(queued);
+  totals.cpu_us += cpu_us;
+  totals.cpu_read += reads;
+  HOTSET_RETURN_IF_ERROR(cache_->learn(served, cpu_us));
+  return upload_cpu_rows(layer, served.cpu_pairs);
+}
+
+Status DeviceExecutor::time_uploads(double start_us) {
+  HOTSET_RETURN_IF_ERROR(device_.wait(cache_->uploaded()));
+  return cache_->learn_uploads(device_.now_us() - start_us);
+}
+
+Status DeviceExecutor::compute_listed(const char* name, int64_t layer, size_t parity,
+                                      bool one_token, std::span<const int32_t> pairs,
+                                      int64_t n_experts) {
+  if (pairs.empty()) return {};
+  const auto k = static_cast<int32_t>(model_.spec().router.n_expert_used);
+  const std::span<const int32_t> ids{static_cast<const int32_t*>(graphs_->host().ids->data),
+                                     static_cast<size_t>(graphs_->host().ids->ne[1] * k)};
+  if (std::ssize(pairs) > kMaxPairsPerCall) {
+    // All pairs of an expert stay in one call.
+    sorted_pairs_.assign(pairs.begin(), pairs.end());
+    std::ranges::stable_sort(sorted_pairs_, {},
+                             [&](int32_t pair) { return ids[static_cast<size_t>(pair)]; });
+    pairs = sorted_pairs_;
+  }
+  const std::span<const int32_t> slots = cache_->slots();
+  const CrossTensors& cross = graphs_->cross();
+  const auto dump_row = static_cast<int32_t>(cross.results->ne[1] - 1);
+  auto* const host_list = static_cast<int32_t*>(graphs_->host().pair_list->data);
+  while (!pairs.empty()) {
+    size_t n = std::min(pairs.size(), static_cast<size_t>(kMaxPairsPerCall));
+    const auto expert_at = [&](size_t i) { return ids[static_cast<size_t>(pairs[i])]; };
+    while (n < pairs.size() && n > 1 && expert_at(n) == expert_at(n - 1)) --n;
+    const auto n_listed = static_cast<size_t>(pair_bucket(static_cast<int64_t>(n)));
+    int32_t* const list = host_list + n_listed_;
+    HOTSET_CHECK(n_listed_ + kPairListParts * n_listed <=
+                 static_cast<size_t>(graphs_->host().pair_list->ne[0]));
+    const auto part = [&](PairListPart p) { return list + p * n_listed; };
+    for (size_t i = 0; i < n_listed; ++i) {
+      const bool is_pair = i < n;
+      const int32_t expert = is_pair ? expert_at(i) : 0;
+      part(kPairTokens)[i] = is_pair ? pairs[i] / k : 0;
+      part(kPairExperts)[i] = expert;
+      part(kPairSlots)[i] =
+          is_pair ? slots[static_cast<size_t>(expert)] : cache_->banks().layer(layer)->pad_slot;
+      part(kPairRows)[i] = is_pair ? pairs[i] : dump_row;
+    }
+    n_listed_ += kPairListParts * n_listed;
+    const auto label_layer = static_cast<int32_t>(layer);
+    HOTSET_RETURN_IF_ERROR(device_.upload(QueueId::kCompute, cross.pair_list, 0, list,
+                                          kPairListParts * n_listed * sizeof(int32_t),
+                                          {"list", label_layer}));
+    HOTSET_TRY(KeptGraph* const graph,
+               graphs_->lookups().listed_pairs(layer, parity, one_token, static_cast<int64_t>(n)));
+    // Counted once: a further call reads other experts.
+    const Bytes reads = cache_->expert_bytes(layer) * n_experts;
+    n_experts = 0;
+    HOTSET_RETURN_IF_ERROR(device_.compute(graph->graph, reads, {name, label_layer}));
+    pairs = pairs.subspan(n);
+  }
+  return {};
+}
+
+void DeviceExecutor::list_cpu_pairs(std::span<const int32_t> pairs) {
+  const HostTensors& host = graphs_->host();
+  const auto k = static_cast<int32_t>(model_.spec().router.n_expert_used);
+  const auto* ids = static_cast<const int32_t*>(host.ids->data);
+  auto* tokens = static_cast<int32_t*>(host.cpu_tokens->data);
+  auto* experts = static_cast<int32_t*>(host.cpu_ids->data);
+  for (const int32_t pair : pairs) {
+    *tokens++ = pair / k;
+    *experts++ = ids[pair];
+  }
+}
+
+Status DeviceExecutor::upload_cpu_rows(int64_t layer, std::span<const int32_t> pairs) {
+  const HostTensors& host = graphs_->host();
+  const CrossTensors& cross = graphs_->cross();
+  const device::Label label{"results", static_cast<int32_t>(layer)};
+  const size_t row_bytes = cross.results->nb[1];
+  const auto n = std::ssize(pairs);
+  int64_t n_runs = 1;
+  for (size_t i = 1; i < pairs.size(); ++i) n_runs += pairs[i] != pairs[i - 1] + 1 ? 1 : 0;
+  const auto* rows = static_cast<const uint8_t*>(host.cpu_rows->data);
+  // Above this many, two copies and a graph take less.
+  constexpr int64_t kMaxRuns = 3;
+  if (n_runs <= kMaxRuns) {
+    for (size_t i = 0; i < pairs.size();) {
+      size_t end = i + 1;
+      while (end < pairs.size() && pairs[end] == pairs[end - 1] + 1) ++end;
+      HOTSET_RETURN_IF_ERROR(device_.upload(QueueId::kCompute, cross.results,
+                                            static_cast<size_t>(pairs[i]) * row_bytes,
+                                            rows + i * row_bytes, (end - i) * row_bytes, label));
+      i = end;
+    }
+    return {};
+  }
+  const auto n_listed = static_cast<size_t>(pair_bucket(n));
+  auto* places = static_cast<int32_t*>(host.row_list->data);
+  for (size_t i = 0; i < n_listed; ++i) {
+    places[i] = i < pairs.size() ? pairs[i] : static_cast<int32_t>(cross.results->ne[1] - 1);
+  }
+  HOTSET_RETURN_IF_ERROR(device_.upload(QueueId::kCompute, cross.row_list, 0, places,
+                                        n_listed * sizeof(int32_t), {"list", label.layer}));
+  HOTSET_RETURN_IF_ERROR(
+      device_.upload(QueueId::kCompute, cross.cpu_rows, 0, rows, pairs.size() * row_bytes, label));
+  HOTSET_TRY(KeptGraph* const graph, graphs_->lookups().scatter(n));
+  return device_.compute(graph->graph, graph->reads, {"rows", label.layer});
 }
 
 Status DeviceExecutor::fetch_output(GraphSet& set, std::vector<float>& logits) {

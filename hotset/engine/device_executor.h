@@ -1,8 +1,10 @@
-// Computes a model with a device: its layers' attention and routing there, every routed expert by
-// the CPU lane, the first layers and the embedding on the CPU where they were placed there.
+// Computes a model with a device: its layers' attention and routing there, the first layers and the
+// embedding on the CPU where they were placed there, and every routed expert by the lane that the
+// expert cache gives it: on the device where it is resident or uploaded, else by the CPU lane.
+// Without a cache the CPU lane computes all of them.
 //
-// Per MoE layer the host waits for the device once, for the routed ids; per ubatch with logits once
-// more, for these.
+// Per MoE layer that is not resident the host waits for the device once, for the routed ids; per
+// ubatch with logits once more, for these.
 #ifndef HOTSET_ENGINE_DEVICE_EXECUTOR_H_
 #define HOTSET_ENGINE_DEVICE_EXECUTOR_H_
 
@@ -17,6 +19,7 @@
 #include "hotset/device/profile.h"
 #include "hotset/engine/cpu_executor.h"
 #include "hotset/engine/cpu_lane.h"
+#include "hotset/engine/device_cache.h"
 #include "hotset/engine/device_graphs.h"
 #include "hotset/engine/executor.h"
 #include "hotset/engine/placement.h"
@@ -27,14 +30,17 @@ namespace hotset::engine {
 // Thread-compatible.
 class DeviceExecutor final : public Executor {
  public:
-  // References and `profile` (null: none) must outlive the executor.
+  // References, `profile` and `cache` (null: none) must outlive the executor.
   // Errors: as DeviceGraphs::create and CpuExecutor::create; kInvalidArgument.
   static Result<std::unique_ptr<DeviceExecutor>> create(
       const LoadedModel& model, KvCache& kv, device::Device& device, device::Backend& cpu,
-      const Placement& placement, ExecutorOptions options, device::Profile* profile);
+      const Placement& placement, ExecutorOptions options, device::Profile* profile,
+      DeviceCache* cache);
 
   Status run(std::span<const BatchToken> ubatch, std::span<const int32_t> cells,
              std::vector<float>& logits) override;
+  // Runs the largest and the smallest graphs of the device once, on nothing. Errors: kDevice.
+  Status warm_up();
   Bytes compute_bytes() const override {
     return graphs_->compute_bytes() + front_->compute_bytes();
   }
@@ -44,18 +50,42 @@ class DeviceExecutor final : public Executor {
 
  private:
   DeviceExecutor(const LoadedModel& model, KvCache& kv, device::Device& device,
-                 device::Backend& cpu, ExecutorOptions options, device::Profile* profile);
+                 device::Backend& cpu, ExecutorOptions options, device::Profile* profile,
+                 DeviceCache* cache);
 
+  // A job of the CPU lane that was started.
+  struct LaneJob {
+    const char* name = "";
+    int64_t layer = -1;
+    double start_us = 0;
+    double us = 0;  // as measured on its thread
+  };
+
+  Status calibrate();
   Status run_front(const GraphShape& shape);
   Status upload_inputs(const GraphShape& shape);
-  Status run_experts(const Segment& segment, KeptGraph& experts, size_t index, int64_t n_rows);
   Status fetch_routing(size_t index, int64_t layer, int64_t n_rows);
+  Status wait_for_routing(int64_t layer, int64_t n_rows);
+  // All experts of a layer on the CPU.
+  Status run_experts(int64_t layer, KeptGraph& experts, int64_t n_rows);
+  // A layer of the cache.
+  Status serve(int64_t layer, size_t index, int32_t n_rows);
+  Status compute_listed(const char* name, int64_t layer, size_t parity, bool one_token,
+                        std::span<const int32_t> pairs, int64_t n_experts);
+  Status time_uploads(double start_us);
+  void list_cpu_pairs(std::span<const int32_t> pairs);
+  Status upload_cpu_rows(int64_t layer, std::span<const int32_t> pairs);
+  Status queue_resident_ids(const GraphShape& shape);
+  void report_routing(const GraphShape& shape);
   Result<Bytes> chosen_bytes(int64_t layer, int64_t n_rows);
   Status fetch_output(GraphSet& set, std::vector<float>& logits);
   Status wait_for_device(int64_t layer);
   // Runs `job` on the CPU lane; `reads` gives what it read once it is done.
   template <typename Job>
   Status on_cpu_lane(const char* name, int64_t layer, Job&& job, const Bytes& reads);
+  // Waits for the job of the CPU lane. Returns what it took, in microseconds.
+  Result<double> finish_cpu_lane(const LaneJob& job, Bytes reads);
+  std::span<const int32_t> routed_ids(int64_t n_rows) const;
 
   const LoadedModel& model_;
   KvCache& kv_;
@@ -69,6 +99,11 @@ class DeviceExecutor final : public Executor {
   device::Event arrived_;
   UbatchInputs inputs_;
   std::vector<uint8_t> is_chosen_;  // by expert
+  DeviceCache* cache_;
+  bool queues_hits_ = false;
+  size_t n_listed_ = 0;  // numbers in the host's pair list of the present lookup
+  std::vector<int32_t> sorted_pairs_;
+  std::vector<std::vector<int32_t>> observed_;  // by layer: ids of the ubatch, for the observer
 };
 
 }  // namespace hotset::engine

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "hotset/engine/cpu_executor.h"
+#include "hotset/engine/graph_parts.h"
 
 namespace hotset::engine {
 namespace {
@@ -11,48 +12,15 @@ namespace {
 // A set holds the graphs of all layers. Decode uses one shape per 256 positions.
 constexpr size_t kMaxKeptSets = 8;
 
-ggml_context_ptr new_context(size_t n_tensors, size_t n_graph_nodes) {
-  const size_t graph_bytes =
-      n_graph_nodes > 0 ? ggml_graph_overhead_custom(n_graph_nodes, false) : 0;
-  return ggml_context_ptr(ggml_init({.mem_size = ggml_tensor_overhead() * n_tensors + graph_bytes,
-                                     .mem_buffer = nullptr,
-                                     .no_alloc = true}));
-}
-
-// A tensor of the given shape at the start of `where`'s memory.
-ggml_tensor* part_of(ggml_context* context, ggml_tensor* where, int64_t ne0, int64_t ne1 = 1,
-                     int64_t ne2 = 1) {
-  ggml_tensor* part = ggml_new_tensor_3d(context, where->type, ne0, ne1, ne2);
-  HOTSET_CHECK(ggml_nbytes(part) <= ggml_nbytes(where));
-  HOTSET_CHECK(ggml_backend_tensor_alloc(where->buffer, part, where->data) == GGML_STATUS_SUCCESS);
-  return part;
-}
-
-// Lets `result` be computed right into `where`. A result that only reshapes another tensor is
-// placed by placing that one; what already lies elsewhere, or is a part of something, is copied.
-void place(GraphBuilder& g, ggml_tensor* result, ggml_tensor* where) {
-  ggml_tensor* root = result;
-  while (root->view_src != nullptr && root->view_offs == 0 &&
-         ggml_nbytes(root) == ggml_nbytes(root->view_src) && ggml_is_contiguous(root)) {
-    root = root->view_src;
-  }
-  if (root->view_src != nullptr || root->buffer != nullptr || root->op == GGML_OP_NONE) {
-    root = ggml_cont(g.context(), result);
-    result = root;
-  }
-  HOTSET_CHECK(root->type == where->type && ggml_nbytes(root) <= ggml_nbytes(where));
-  HOTSET_CHECK(ggml_backend_tensor_alloc(where->buffer, root, where->data) == GGML_STATUS_SUCCESS);
-  ggml_build_forward_expand(g.graph(), result);
-}
-
 }  // namespace
 
-std::vector<Segment> cut_segments(const model::ModelSpec& spec, int64_t first_layer) {
+std::vector<Segment> cut_segments(const model::ModelSpec& spec, int64_t first_layer,
+                                  const std::function<bool(int64_t layer)>& is_resident) {
   HOTSET_CHECK(first_layer >= 0 && first_layer < spec.n_layer);
   std::vector<Segment> segments;
   Segment segment{.first_layer = first_layer};
   for (int64_t layer = first_layer; layer < spec.n_layer; ++layer) {
-    if (!spec.is_moe_layer(layer)) continue;
+    if (!spec.is_moe_layer(layer) || (is_resident && is_resident(layer))) continue;
     segment.end_layer = layer + 1;
     segment.routes = layer;
     segments.push_back(segment);
@@ -65,14 +33,16 @@ std::vector<Segment> cut_segments(const model::ModelSpec& spec, int64_t first_la
 
 DeviceGraphs::DeviceGraphs(const LoadedModel& model, const KvCache& kv, device::Device& device,
                            device::Backend& cpu, const Placement& placement,
-                           const ExecutorOptions& options)
+                           const ExecutorOptions& options, const ExpertBanks* banks)
     : model_(model),
       kv_(kv),
       device_(device),
       cpu_(cpu),
       placement_(placement),
       options_(options),
-      segments_(cut_segments(model.spec(), placement.first_device_layer)),
+      banks_(banks),
+      segments_(cut_segments(model.spec(), placement.first_device_layer,
+                             [this](int64_t layer) { return is_resident(layer); })),
       device_compute_(device.buffer_type()),
       cpu_compute_(cpu.buffer_type()) {}
 
@@ -83,20 +53,78 @@ DeviceGraphs::~DeviceGraphs() {
 
 Result<std::unique_ptr<DeviceGraphs>> DeviceGraphs::create(
     const LoadedModel& model, const KvCache& kv, device::Device& device, device::Backend& cpu,
-    const Placement& placement, const ExecutorOptions& options) {
+    const Placement& placement, const ExecutorOptions& options, const ExpertBanks* banks) {
   std::unique_ptr<DeviceGraphs> graphs(
-      new DeviceGraphs(model, kv, device, cpu, placement, options));
+      new DeviceGraphs(model, kv, device, cpu, placement, options, banks));
   HOTSET_RETURN_IF_ERROR(graphs->allocate_cross());
   HOTSET_RETURN_IF_ERROR(graphs->allocate_host());
+  if (graphs->has_slots()) {
+    graphs->lookups_.emplace(LookupGraphs::Parts{
+        .model = model,
+        .kv = kv,
+        .device = device,
+        .cpu = cpu,
+        .banks = *banks,
+        .cross = graphs->cross_,
+        .host = graphs->host_,
+        .device_compute = graphs->device_compute_,
+        .cpu_compute = graphs->cpu_compute_,
+        .n_ubatch = options.n_ubatch,
+        .max_queued_tokens = options.max_decode_tokens,
+    });
+  }
   HOTSET_RETURN_IF_ERROR(graphs->reserve());
+  if (!graphs->has_slots() || device.plans_only()) return graphs;
+  HOTSET_RETURN_IF_ERROR(graphs->fill_pair_tokens());
+  for (size_t i = 0; i < graphs->segments_.size(); ++i) {
+    const int64_t layer = graphs->segments_[i].routes;
+    if (layer < 0 || graphs->banked(layer) == nullptr) continue;
+    HOTSET_RETURN_IF_ERROR(graphs->lookups_->build(layer, i % 2));
+  }
   return graphs;
+}
+
+bool DeviceGraphs::has_slots() const {
+  return std::ranges::any_of(
+      segments_, [&](const Segment& s) { return s.routes >= 0 && banked(s.routes) != nullptr; });
+}
+
+void DeviceGraphs::declare_cache_tensors(ggml_context* c) {
+  const model::ModelSpec& spec = model_.spec();
+  const int64_t k = spec.router.n_expert_used;
+  const int64_t n_pairs = options_.n_ubatch * k;
+  if (options_.observe_routing) {
+    cross_.resident_ids.resize(static_cast<size_t>(spec.n_layer));
+    for (int64_t layer = placement_.first_device_layer; layer < spec.n_layer; ++layer) {
+      if (!is_resident(layer)) continue;
+      cross_.resident_ids[static_cast<size_t>(layer)] =
+          ggml_new_tensor_2d(c, GGML_TYPE_I32, k, options_.n_ubatch);
+    }
+  }
+  if (!has_slots()) return;
+  const int64_t max_listed = pair_bucket(n_pairs);
+  cross_.pair_tokens = ggml_new_tensor_1d(c, GGML_TYPE_I32, n_pairs);
+  cross_.pair_list =
+      ggml_new_tensor_1d(c, GGML_TYPE_I32, static_cast<int64_t>(kPairListParts) * max_listed);
+  cross_.cpu_rows = ggml_new_tensor_2d(c, GGML_TYPE_F32, spec.n_embd, max_listed);
+  cross_.row_list = ggml_new_tensor_1d(c, GGML_TYPE_I32, max_listed);
+}
+
+Status DeviceGraphs::fill_pair_tokens() {
+  auto* staged = static_cast<int32_t*>(host_.pair_list->data);
+  const int64_t n_pairs = cross_.pair_tokens->ne[0];
+  const int64_t k = model_.spec().router.n_expert_used;
+  for (int64_t i = 0; i < n_pairs; ++i) staged[i] = static_cast<int32_t>(i / k);
+  HOTSET_RETURN_IF_ERROR(device_.upload(device::QueueId::kCompute, cross_.pair_tokens, 0, staged,
+                                        ggml_nbytes(cross_.pair_tokens), {"pairs", -1}));
+  return device_.wait_idle();
 }
 
 Status DeviceGraphs::allocate_cross() {
   const model::ModelSpec& spec = model_.spec();
   const int64_t n_ubatch = options_.n_ubatch;
   const int64_t k = std::max<int64_t>(1, spec.router.n_expert_used);
-  cross_context_ = new_context(32, 0);
+  cross_context_ = new_graph_context(32 + static_cast<size_t>(spec.n_layer), 0);
   ggml_context* c = cross_context_.get();
   const auto floats = [&](int64_t ne0, int64_t ne1) {
     return ggml_new_tensor_2d(c, GGML_TYPE_F32, ne0, ne1);
@@ -115,16 +143,16 @@ Status DeviceGraphs::allocate_cross() {
     routed.weights = floats(k, n_ubatch);
     routed.shared = floats(spec.n_embd, n_ubatch);
   }
-  cross_.results = floats(spec.n_embd, n_ubatch * k);
+  cross_.results = floats(spec.n_embd, n_ubatch * k + 1);
   cross_.out = floats(placement_.head_on_device ? spec.n_vocab : spec.n_embd, options_.n_outputs);
+  declare_cache_tensors(c);
+  // Rows that no lane has written yet are zero, and so not NaN.
   HOTSET_TRY(cross_buffer_, device_.allocate(c, "pair buffers and inputs"));
-  // Rows that no lane has written yet must not be NaN.
-  ggml_backend_buffer_clear(cross_buffer_.get(), 0);
   return {};
 }
 
 Status DeviceGraphs::allocate_host() {
-  host_context_ = new_context(16, 0);
+  host_context_ = new_graph_context(24 + cross_.resident_ids.size(), 0);
   ggml_context* c = host_context_.get();
   const auto like = [&](const ggml_tensor* tensor) { return ggml_dup_tensor(c, tensor); };
   host_.positions = like(cross_.positions);
@@ -137,6 +165,16 @@ Status DeviceGraphs::allocate_host() {
   host_.ids = like(cross_.routed[0].ids);
   host_.results = like(cross_.results);
   host_.out = like(cross_.out);
+  if (cross_.pair_list != nullptr) {
+    host_.pair_list = ggml_new_tensor_1d(c, GGML_TYPE_I32, 2 * cross_.pair_list->ne[0]);
+    host_.row_list = like(cross_.row_list);
+    host_.cpu_rows = like(cross_.cpu_rows);
+    host_.cpu_tokens = like(cross_.pair_tokens);
+    host_.cpu_ids = like(cross_.pair_tokens);
+  }
+  for (const ggml_tensor* ids : cross_.resident_ids) {
+    host_.resident_ids.push_back(ids == nullptr ? nullptr : like(ids));
+  }
   // Each tensor at a multiple of this, for the CPU's vector loads.
   constexpr int64_t kAlignment = 64;
   Bytes total;
@@ -157,44 +195,45 @@ Status DeviceGraphs::allocate_host() {
 
 Status DeviceGraphs::reserve() {
   // As for the CPU's graphs, the largest need is measured over all sizes.
-  GraphSet largest_on_device;
-  GraphSet largest_on_cpu;
-  ggml_cgraph* device_graph = nullptr;
-  ggml_cgraph* cpu_graph = nullptr;
-  Bytes device_most;
-  Bytes cpu_most;
-  std::vector<GraphSet> sets;
-  for (int32_t n_tokens = options_.n_ubatch;; n_tokens /= 2) {
-    sets.push_back(build({.n_tokens = n_tokens,
-                          .n_kv = kv_.cells().n_cells(),
-                          .n_outputs = std::min(options_.n_outputs, n_tokens)}));
-    HOTSET_RETURN_IF_ERROR(check(sets.back()));
-    if (n_tokens == 1) break;
-  }
-  const auto take_larger = [](const device::ComputeBuffer& buffer, const KeptGraph& kept,
-                              Bytes& most, ggml_cgraph*& graph) {
-    if (kept.graph == nullptr || ggml_graph_n_nodes(kept.graph) == 0) return;
-    const Bytes needed = buffer.measure(kept.graph);
-    if (graph == nullptr || needed > most) {
-      most = needed;
-      graph = kept.graph;
+  struct Largest {
+    KeptGraph kept;
+    Bytes needs;
+
+    void consider(const device::ComputeBuffer& buffer, KeptGraph candidate) {
+      if (candidate.graph == nullptr || ggml_graph_n_nodes(candidate.graph) == 0) return;
+      const Bytes needed = buffer.measure(candidate.graph);
+      if (kept.graph != nullptr && needed <= needs) return;
+      needs = needed;
+      kept = std::move(candidate);
     }
   };
-  for (const GraphSet& set : sets) {
-    for (const KeptGraph& kept : set.segments) {
-      take_larger(device_compute_, kept, device_most, device_graph);
-    }
-    for (const KeptGraph& kept : set.experts) take_larger(cpu_compute_, kept, cpu_most, cpu_graph);
-    take_larger(cpu_compute_, set.head, cpu_most, cpu_graph);
+  Largest on_device;
+  Largest on_cpu;
+  for (int32_t n_tokens = options_.n_ubatch;; n_tokens /= 2) {
+    GraphSet set = build({.n_tokens = n_tokens,
+                          .n_kv = kv_.cells().n_cells(),
+                          .n_outputs = std::min(options_.n_outputs, n_tokens)});
+    HOTSET_RETURN_IF_ERROR(check(set));
+    for (KeptGraph& kept : set.segments) on_device.consider(device_compute_, std::move(kept));
+    for (KeptGraph& kept : set.experts) on_cpu.consider(cpu_compute_, std::move(kept));
+    on_cpu.consider(cpu_compute_, std::move(set.head));
+    if (n_tokens == 1) break;
   }
-  HOTSET_TRY(compute_claim_, device_.claim(device_most, "compute buffer"));
-  HOTSET_RETURN_IF_ERROR(device_compute_.reserve(device_graph));
-  if (cpu_graph != nullptr) HOTSET_RETURN_IF_ERROR(cpu_compute_.reserve(cpu_graph));
-  return {};
+  if (lookups_) {
+    HOTSET_RETURN_IF_ERROR(lookups_->visit_largest([&](KeptGraph kept, bool is_cpu) {
+      (is_cpu ? on_cpu : on_device)
+          .consider(is_cpu ? cpu_compute_ : device_compute_, std::move(kept));
+    }));
+  }
+  HOTSET_TRY(compute_claim_, device_.claim(on_device.needs, "compute buffer"));
+  if (device_.plans_only()) return {};
+  HOTSET_RETURN_IF_ERROR(device_compute_.reserve(on_device.kept.graph));
+  if (on_cpu.kept.graph == nullptr) return {};
+  return cpu_compute_.reserve(on_cpu.kept.graph);
 }
 
-int32_t DeviceGraphs::n_rows(const Segment& segment, const GraphShape& shape) const {
-  return segment.routes + 1 == model_.spec().n_layer ? shape.n_outputs : shape.n_tokens;
+int32_t DeviceGraphs::n_rows(int64_t layer, const GraphShape& shape) const {
+  return layer + 1 == model_.spec().n_layer ? shape.n_outputs : shape.n_tokens;
 }
 
 Bytes DeviceGraphs::expert_bytes(int64_t layer) const {
@@ -225,7 +264,7 @@ KeptGraph DeviceGraphs::build_segment(size_t index, const GraphShape& shape) con
   const Segment& segment = segments_[index];
   const size_t n_nodes = max_graph_nodes(spec, segment.end_layer - segment.first_layer + 1);
   KeptGraph kept;
-  kept.context = new_context(n_nodes, n_nodes);
+  kept.context = new_graph_context(n_nodes, n_nodes);
   ggml_context* c = kept.context.get();
   kept.graph = ggml_new_graph_custom(c, n_nodes, false);
   GraphBuilder g(c, kept.graph, spec, model_.weights(), kv_, shape, device_inputs(c, shape));
@@ -255,7 +294,9 @@ KeptGraph DeviceGraphs::build_segment(size_t index, const GraphShape& shape) con
       }
       hidden = g.select_outputs(hidden);
     }
-    if (layer == segment.routes) {
+    if (is_resident(layer)) {
+      hidden = resident_experts(g, layer, hidden);
+    } else if (layer == segment.routes) {
       const Routing routing = architecture.route(g, layer, hidden);
       const CrossTensors::Routed& routed = cross_.routed[index % 2];
       place(g, routing.residual, routed.residual);
@@ -272,13 +313,33 @@ KeptGraph DeviceGraphs::build_segment(size_t index, const GraphShape& shape) con
   return kept;
 }
 
+ggml_tensor* DeviceGraphs::resident_experts(GraphBuilder& g, int64_t layer,
+                                            ggml_tensor* hidden) const {
+  Routing routing = model_.architecture().route(g, layer, hidden);
+  if (!cross_.resident_ids.empty()) {
+    routing.ids = ggml_cont(g.context(), routing.ids);
+    place(g, routing.ids, cross_.resident_ids[static_cast<size_t>(layer)]);
+  }
+  const BankedLayer& at = *banked(layer);
+  const auto own = [&](ggml_tensor* bank) -> ggml_tensor* {
+    if (bank == nullptr) return nullptr;
+    return ggml_view_3d(g.context(), bank, bank->ne[0], bank->ne[1], model_.spec().router.n_expert,
+                        bank->nb[1], bank->nb[2], static_cast<size_t>(at.first_slot) * bank->nb[2]);
+  };
+  FeedForwardWeights experts = at.banks;
+  for (ggml_tensor** matrix : {&experts.gate, &experts.up, &experts.down, &experts.gate_up}) {
+    *matrix = own(*matrix);
+  }
+  return g.combine(routing, g.experts(routing, experts));
+}
+
 KeptGraph DeviceGraphs::build_experts(const Segment& segment, const GraphShape& shape) const {
   KeptGraph kept;
   const int64_t rows = n_rows(segment, shape);
   if (rows == 0) return kept;
   const model::ModelSpec& spec = model_.spec();
   const size_t n_nodes = 64;
-  kept.context = new_context(n_nodes, n_nodes);
+  kept.context = new_graph_context(n_nodes, n_nodes);
   ggml_context* c = kept.context.get();
   kept.graph = ggml_new_graph_custom(c, n_nodes, false);
   GraphBuilder g(c, kept.graph, spec, model_.weights(), kv_, shape, {});
@@ -293,7 +354,7 @@ KeptGraph DeviceGraphs::build_head(const GraphShape& shape) const {
   if (placement_.head_on_device || shape.n_outputs == 0) return kept;
   const model::ModelSpec& spec = model_.spec();
   const size_t n_nodes = 16;
-  kept.context = new_context(n_nodes, n_nodes);
+  kept.context = new_graph_context(n_nodes, n_nodes);
   ggml_context* c = kept.context.get();
   kept.graph = ggml_new_graph_custom(c, n_nodes, false);
   GraphBuilder g(c, kept.graph, spec, model_.weights(), kv_, shape, {});

@@ -13,7 +13,9 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "hotset/base/error.h"
@@ -21,16 +23,20 @@
 #include "hotset/device/backend.h"
 #include "hotset/device/device.h"
 #include "hotset/engine/executor.h"
+#include "hotset/engine/expert_banks.h"
 #include "hotset/engine/graph_builder.h"
+#include "hotset/engine/graph_parts.h"
 #include "hotset/engine/kv_cache.h"
 #include "hotset/engine/loaded_model.h"
+#include "hotset/engine/lookup_graphs.h"
 #include "hotset/engine/placement.h"
 
 namespace hotset::engine {
 
-// Layers [first_layer, end_layer), which are computed in one graph. `combines`: the MoE layer whose
-// results it adds up first; `routes`: the MoE layer, its last one, whose routing it ends with; -1
-// for none. Without `routes` it is the last segment.
+// Layers [first_layer, end_layer), which are computed in one graph, MoE layers whose experts are
+// all on the device included. `combines`: the MoE layer whose results it adds up first; `routes`:
+// the MoE layer, its last one, whose routing it ends with; -1 for none. Without `routes` it is the
+// last segment.
 struct Segment {
   int64_t first_layer = 0;
   int64_t end_layer = 0;
@@ -38,8 +44,10 @@ struct Segment {
   int64_t routes = -1;
 };
 
-// The segments of layers [first_layer, n_layer) of a model. Requires: first_layer < n_layer.
-std::vector<Segment> cut_segments(const model::ModelSpec& spec, int64_t first_layer);
+// The segments of layers [first_layer, n_layer) of a model. `is_resident`, if given: MoE layers
+// that need no host. Requires: first_layer < n_layer.
+std::vector<Segment> cut_segments(const model::ModelSpec& spec, int64_t first_layer,
+                                  const std::function<bool(int64_t layer)>& is_resident = {});
 
 // Device tensors at their largest; graphs use the part they need, from the start.
 struct CrossTensors {
@@ -58,8 +66,17 @@ struct CrossTensors {
     ggml_tensor* shared = nullptr;    // [n_ubatch, n_embd]
   };
   std::array<Routed, 2> routed;
-  ggml_tensor* results = nullptr;  // the pair buffer [n_ubatch * k, n_embd]
-  ggml_tensor* out = nullptr;      // logits [n_outputs, n_vocab], or hidden [n_outputs, n_embd]
+  // The pair buffer [n_ubatch * k + 1, n_embd]; the last row takes what nobody reads.
+  ggml_tensor* results = nullptr;
+  ggml_tensor* out = nullptr;  // logits [n_outputs, n_vocab], or hidden [n_outputs, n_embd]
+
+  // With an expert cache:
+  ggml_tensor* pair_tokens = nullptr;  // [n_ubatch * k] I32, the token of each pair
+  ggml_tensor* pair_list = nullptr;    // [kPairListParts * max_listed] I32
+  ggml_tensor* cpu_rows = nullptr;     // [max_listed, n_embd], what the CPU lane computed
+  ggml_tensor* row_list = nullptr;     // [max_listed] I32, where these rows go
+  // Routing of resident layers, for an observer: [n_ubatch, k] I32 each, null for other layers.
+  std::vector<ggml_tensor*> resident_ids;
 };
 
 // The same in pinned host memory, as far as the host needs it; the CPU lane's graphs read and write
@@ -75,12 +92,13 @@ struct HostTensors {
   ggml_tensor* ids = nullptr;
   ggml_tensor* results = nullptr;
   ggml_tensor* out = nullptr;
-};
 
-struct KeptGraph {
-  ggml_context_ptr context;
-  ggml_cgraph* graph = nullptr;
-  Bytes reads;
+  ggml_tensor* pair_list = nullptr;  // [2 * kPairListParts * max_listed] I32: of one lookup
+  ggml_tensor* row_list = nullptr;
+  ggml_tensor* cpu_rows = nullptr;
+  ggml_tensor* cpu_tokens = nullptr;  // [n_ubatch * k] I32, of the pairs of the CPU lane
+  ggml_tensor* cpu_ids = nullptr;     // [n_ubatch * k] I32
+  std::vector<ggml_tensor*> resident_ids;
 };
 
 // All graphs for ubatches of one shape.
@@ -95,12 +113,13 @@ struct GraphSet {
 // Owns graphs and buffers. Thread-compatible; allocates device memory only in create().
 class DeviceGraphs {
  public:
-  // All references must outlive the object.
+  // All references, and `banks` (null: no expert cache), must outlive the object.
   // Errors: kUnsupported (an operation that device or CPU does not have, by name), kOutOfMemory.
   static Result<std::unique_ptr<DeviceGraphs>> create(const LoadedModel& model, const KvCache& kv,
                                                       device::Device& device, device::Backend& cpu,
                                                       const Placement& placement,
-                                                      const ExecutorOptions& options);
+                                                      const ExecutorOptions& options,
+                                                      const ExpertBanks* banks);
   ~DeviceGraphs();
 
   // The graphs of a shape, built if they are not kept. Errors: kUnsupported, kInternal, kDevice.
@@ -109,18 +128,39 @@ class DeviceGraphs {
   const std::vector<Segment>& segments() const { return segments_; }
   const CrossTensors& cross() const { return cross_; }
   const HostTensors& host() const { return host_; }
-  // Rows that `segment` routes in a ubatch of `shape`.
-  int32_t n_rows(const Segment& segment, const GraphShape& shape) const;
+  // Requires: banks were given.
+  LookupGraphs& lookups() { return *lookups_; }
+  // Rows that a MoE layer routes in a ubatch of `shape`, and those that `segment` ends with.
+  int32_t n_rows(int64_t layer, const GraphShape& shape) const;
+  int32_t n_rows(const Segment& segment, const GraphShape& shape) const {
+    return n_rows(segment.routes, shape);
+  }
+  // Whether ubatches leave ids in CrossTensors::resident_ids.
+  bool fetches_resident_ids() const { return !cross_.resident_ids.empty(); }
   // Bytes of one expert of a layer, all its tensors.
   Bytes expert_bytes(int64_t layer) const;
   bool pinned() const { return host_buffer_.pinned(); }
   Bytes compute_bytes() const { return device_compute_.reserved() + cpu_compute_.reserved(); }
-  int64_t n_graphs_built() const { return n_graphs_built_; }
+  int64_t n_graphs_built() const {
+    return n_graphs_built_ + (lookups_ ? lookups_->n_graphs_built() : 0);
+  }
 
  private:
   DeviceGraphs(const LoadedModel& model, const KvCache& kv, device::Device& device,
-               device::Backend& cpu, const Placement& placement, const ExecutorOptions& options);
+               device::Backend& cpu, const Placement& placement, const ExecutorOptions& options,
+               const ExpertBanks* banks);
 
+  const BankedLayer* banked(int64_t layer) const {
+    return banks_ == nullptr ? nullptr : banks_->layer(layer);
+  }
+  bool is_resident(int64_t layer) const {
+    const BankedLayer* at = banked(layer);
+    return at != nullptr && at->resident();
+  }
+  bool has_slots() const;  // some layer has slots and is not resident
+  ggml_tensor* resident_experts(GraphBuilder& g, int64_t layer, ggml_tensor* hidden) const;
+  void declare_cache_tensors(ggml_context* c);
+  Status fill_pair_tokens();
   Status allocate_cross();
   Status allocate_host();
   Status reserve();
@@ -137,6 +177,7 @@ class DeviceGraphs {
   device::Backend& cpu_;
   Placement placement_;
   ExecutorOptions options_;
+  const ExpertBanks* banks_;
   std::vector<Segment> segments_;
   ggml_context_ptr cross_context_;
   ggml_context_ptr host_context_;
@@ -147,6 +188,7 @@ class DeviceGraphs {
   HostTensors host_;
   device::ComputeBuffer device_compute_;
   device::ComputeBuffer cpu_compute_;
+  std::optional<LookupGraphs> lookups_;
   std::vector<std::unique_ptr<GraphSet>> kept_;
   uint64_t n_uses_ = 0;
   int64_t n_graphs_built_ = 0;

@@ -1,6 +1,7 @@
 #include "hotset/engine/engine.h"
 
 #include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -31,33 +32,31 @@ int default_threads() {
   return std::max(1, cores.empty() ? n_logical : static_cast<int>(cores.size()));
 }
 
+void resolve(const model::ModelSpec& spec, EngineOptions& options) {
+  if (options.n_threads == 0) options.n_threads = default_threads();
+  if (options.n_ctx == 0) {
+    options.n_ctx = static_cast<int32_t>(std::min<int64_t>(spec.n_ctx_train, kDefaultContext));
+  }
+}
+
 Result<std::unique_ptr<Engine>> Engine::create(ModelDescription description,
                                                const EngineOptions& options) {
   std::unique_ptr<Engine> engine(new Engine(options));
   EngineOptions& o = engine->options_;
-  if (o.n_threads == 0) o.n_threads = default_threads();
-  if (o.n_ctx == 0) {
-    o.n_ctx =
-        static_cast<int32_t>(std::min<int64_t>(description.spec.n_ctx_train, kDefaultContext));
-  }
+  resolve(description.spec, o);
   HOTSET_TRY(engine->cpu_, device::Backend::cpu(o.n_threads));
-  HOTSET_RETURN_IF_ERROR(engine->open_device(description.spec));
-  const auto create_kv = [&](const model::ModelSpec& spec, bool flash_attention) -> Status {
-    const KvCacheOptions kv_options{.n_ctx = o.n_ctx,
-                                    .key_type = o.key_type,
-                                    .value_type = o.value_type,
-                                    .flash_attention = flash_attention};
-    HOTSET_TRY(engine->kv_, KvCache::create(spec, kv_options, engine->cpu_->buffer_type(),
-                                            engine->device_.get(), o.load.placement));
-    return {};
-  };
-  HOTSET_RETURN_IF_ERROR(create_kv(description.spec, o.flash_attention != FlashAttention::kOff));
+  HOTSET_RETURN_IF_ERROR(engine->open_device(description));
+  bool flash_attention = o.flash_attention != FlashAttention::kOff;
+  if (engine->device_ != nullptr) flash_attention = engine->plan_.flash_attention;
+  // What is not enough memory for the context should not take the time of loading to find out.
+  HOTSET_RETURN_IF_ERROR(engine->create_kv(description.spec, flash_attention));
   HOTSET_TRY(engine->model_, LoadedModel::load(std::move(description), *engine->cpu_, o.load));
+  HOTSET_RETURN_IF_ERROR(engine->warm_up());
+  HOTSET_RETURN_IF_ERROR(engine->create_cache());
   Status status = engine->create_executor();
-  if (!status && status.error().code == ErrorCode::kUnsupported &&
+  if (!status && status.error().code == ErrorCode::kUnsupported && flash_attention &&
       o.flash_attention == FlashAttention::kAuto) {
-    engine->kv_.reset();
-    HOTSET_RETURN_IF_ERROR(create_kv(engine->spec(), false));
+    HOTSET_RETURN_IF_ERROR(engine->create_kv(engine->spec(), false));
     status = engine->create_executor();
   }
   if (!status) return std::unexpected(std::move(status).error());
@@ -65,29 +64,96 @@ Result<std::unique_ptr<Engine>> Engine::create(ModelDescription description,
   return engine;
 }
 
-Status Engine::open_device(const model::ModelSpec& spec) {
-  LoadOptions& load = options_.load;
-  load.placement = {};
-  if (options_.device.empty() || options_.n_gpu_layers == 0) return {};
-  HOTSET_TRY(device_, device::open_device(options_.device, {.n_threads = options_.n_threads,
-                                                            .profile = options_.profile}));
-  load.device = device_.get();
-  load.placement = place_layers(spec.n_layer, options_.n_gpu_layers);
+Status Engine::create_kv(const model::ModelSpec& spec, bool flash_attention) {
+  kv_.reset();
+  HOTSET_TRY(kv_, KvCache::create(spec,
+                                  {.n_ctx = options_.n_ctx,
+                                   .key_type = options_.key_type,
+                                   .value_type = options_.value_type,
+                                   .flash_attention = flash_attention},
+                                  cpu_->buffer_type(), device_.get(), options_.load.placement));
   return {};
 }
 
+namespace {
+
+// Pinned memory makes uploads fast, but what is pinned is lost to everybody else.
+LoadMode choose_load_mode(const ModelDescription& description, const device::DeviceInfo& info) {
+  Bytes experts;
+  for (const model::TensorInfo& tensor : description.file.tensors()) {
+    if (tensor.name.find("_exps.") != std::string::npos) experts += tensor.n_bytes;
+  }
+  const Bytes ram{sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGE_SIZE)};
+  const bool allowed = info.pinned_memory && experts * 2 <= ram &&
+                       experts + experts / 8 <= device::available_host_memory();
+  return allowed ? LoadMode::kPinned : LoadMode::kMmap;
+}
+
+}  // namespace
+
+Status Engine::open_device(ModelDescription& description) {
+  LoadOptions& load = options_.load;
+  load.placement = {};
+  if (options_.device.empty() || options_.n_gpu_layers == 0) {
+    if (load.load_mode == LoadMode::kAuto) load.load_mode = LoadMode::kMmap;
+    return {};
+  }
+  // An emulated device computes on the CPU, at the same time as the CPU lane: they share the
+  // threads, because kernel threads that wait for each other on too few cores take many times as
+  // long.
+  const int n_device_threads = std::max(1, options_.n_threads / 2);
+  HOTSET_TRY(device_, device::open_device(options_.device, {.n_threads = n_device_threads,
+                                                            .profile = options_.profile}));
+  if (device_->info().computes_on_cpu) {
+    HOTSET_TRY(cpu_, device::Backend::cpu(std::max(1, options_.n_threads - n_device_threads)));
+  }
+  HOTSET_TRY(plan_, plan_engine(description, options_, *device_, *cpu_));
+  HOTSET_RETURN_IF_ERROR(plan_.memory.fits());
+  load.device = device_.get();
+  load.placement = plan_.placement;
+  load.upload_experts =
+      std::ranges::any_of(plan_.groups, [](const CacheGroup& group) { return group.n_slots > 0; });
+  if (load.load_mode == LoadMode::kAuto) {
+    load.load_mode =
+        load.upload_experts ? choose_load_mode(description, device_->info()) : LoadMode::kMmap;
+  }
+  return {};
+}
+
+Status Engine::warm_up() {
+  const bool sizes_by_memory = !options_.cache_bytes && options_.load.upload_experts;
+  if (!sizes_by_memory || device_->info().exact_memory) return {};
+  HOTSET_TRY(const auto executor,
+             DeviceExecutor::create(*model_, *kv_, *device_, *cpu_, options_.load.placement,
+                                    executor_options(), nullptr, nullptr));
+  return executor->warm_up();
+}
+
+Status Engine::create_cache() {
+  if (!options_.load.upload_experts) return {};
+  if (!options_.cache_bytes && !device_->info().exact_memory) {
+    HOTSET_RETURN_IF_ERROR(shrink_to_free_memory(model_->description(), *device_, options_, plan_));
+  }
+  HOTSET_TRY(cache_, DeviceCache::create(*model_, *device_, plan_.groups, options_.cache));
+  return {};
+}
+
+ExecutorOptions Engine::executor_options() const {
+  return {.n_ubatch = options_.n_ubatch,
+          .n_outputs = options_.n_outputs,
+          .observe_routing = options_.observe_routing,
+          .max_decode_tokens = options_.cache.max_decode_tokens};
+}
+
 Status Engine::create_executor() {
-  const ExecutorOptions executor_options{.n_ubatch = options_.n_ubatch,
-                                         .n_outputs = options_.n_outputs,
-                                         .observe_routing = options_.observe_routing};
   if (device_ == nullptr) {
     HOTSET_TRY(executor_,
-               CpuExecutor::create(*model_, *kv_, *cpu_, executor_options, spec().n_layer));
+               CpuExecutor::create(*model_, *kv_, *cpu_, executor_options(), spec().n_layer));
     return {};
   }
   HOTSET_TRY(executor_,
              DeviceExecutor::create(*model_, *kv_, *device_, *cpu_, options_.load.placement,
-                                    executor_options, options_.profile));
+                                    executor_options(), options_.profile, cache_.get()));
   return {};
 }
 

@@ -15,32 +15,15 @@
 #include "hotset/device/backend.h"
 #include "hotset/device/device.h"
 #include "hotset/device/profile.h"
+#include "hotset/engine/device_cache.h"
+#include "hotset/engine/engine_options.h"
+#include "hotset/engine/engine_plan.h"
 #include "hotset/engine/executor.h"
 #include "hotset/engine/kv_cache.h"
 #include "hotset/engine/loaded_model.h"
 #include "hotset/engine/placement.h"
 
 namespace hotset::engine {
-
-enum class FlashAttention { kOff, kOn, kAuto };
-
-struct EngineOptions {
-  int n_threads = 0;       // kernel threads, 1 to 512; 0: one per core
-  int32_t n_ctx = 0;       // positions; 0: the model's own context, at most kDefaultContext
-  int32_t n_ubatch = 512;  // tokens computed together, at least 1
-  int32_t n_outputs = 1;   // tokens of a ubatch whose logits may be wanted
-  FlashAttention flash_attention = FlashAttention::kAuto;
-  ggml_type key_type = GGML_TYPE_F16;
-  ggml_type value_type = GGML_TYPE_F16;
-  LoadOptions load = {};  // its device and placement are filled in by create()
-  // "NAME" or "emu[:...]" as open_device() takes it; empty: the CPU alone.
-  std::string device = {};
-  int64_t n_gpu_layers = -1;           // as place_layers() takes it; with a device only
-  device::Profile* profile = nullptr;  // must outlive the engine
-  RoutingObserver observe_routing = {};
-};
-
-inline constexpr int32_t kDefaultContext = 4096;
 
 // What one decode() did.
 struct DecodeResult {
@@ -66,6 +49,13 @@ class Engine {
   // The device in use; null on the CPU alone.
   device::Device* device() const { return device_.get(); }
   const Placement& placement() const { return options_.load.placement; }
+  // What was planned before anything was allocated. Empty without a device.
+  const EnginePlan& plan() const { return plan_; }
+  // The expert cache; null where no layer has slots.
+  const DeviceCache* cache() const { return cache_.get(); }
+  // The groups of the device's MoE layers and the slots that were planned for them; empty without a
+  // device, and with a cache of 0 bytes.
+  std::span<const CacheGroup> cache_groups() const { return plan_.groups; }
 
   // Computes the tokens in order, ubatch by ubatch, and remembers them in the KV memory. With
   // `keep_going` given, it is asked before each ubatch; false ends the call with kCancelled.
@@ -84,7 +74,12 @@ class Engine {
 
  private:
   explicit Engine(const EngineOptions& options) : options_(options) {}
-  Status open_device(const model::ModelSpec& spec);
+  Status open_device(ModelDescription& description);
+  Status create_kv(const model::ModelSpec& spec, bool flash_attention);
+  // Runs the largest graphs once, so that drivers have taken what they take.
+  Status warm_up();
+  Status create_cache();
+  ExecutorOptions executor_options() const;
   Status create_executor();
   Status check_batch(std::span<const BatchToken> batch) const;
   Status run_ubatch(std::span<const BatchToken> ubatch);
@@ -96,13 +91,12 @@ class Engine {
   std::optional<device::Backend> cpu_;
   std::unique_ptr<LoadedModel> model_;
   std::optional<KvCache> kv_;
+  EnginePlan plan_;
+  std::unique_ptr<DeviceCache> cache_;
   std::unique_ptr<Executor> executor_;
   std::vector<float> logits_;
   std::vector<int32_t> cells_;
 };
-
-// Kernel threads when the user gave none: one per physical core that this process may use.
-int default_threads();
 
 }  // namespace hotset::engine
 

@@ -72,7 +72,8 @@ Result<KvCache> KvCache::create(const model::ModelSpec& spec, const KvCacheOptio
             : ggml_new_tensor_2d(context, options.value_type, n_cells, value_row));
   }
   const std::string what = fmt::format("KV cache for {} positions (-c)", n_cells);
-  if (ggml_get_first_tensor(cache.context_.get()) != nullptr) {
+  const bool plans_only = device != nullptr && device->plans_only();
+  if (ggml_get_first_tensor(cache.context_.get()) != nullptr && !plans_only) {
     HOTSET_TRY(cache.buffer_, device::allocate_tensors(cache.context_.get(), cpu_type, what));
   }
   if (ggml_get_first_tensor(cache.device_context_.get()) != nullptr) {
@@ -80,7 +81,7 @@ Result<KvCache> KvCache::create(const model::ModelSpec& spec, const KvCacheOptio
   }
   // Only now: a context that does not fit must be refused before anything of its size is made.
   cache.cells_ = KvCells(n_cells);
-  cache.clear();
+  if (cache.buffer_) ggml_backend_buffer_clear(cache.buffer_.get(), 0);
   return cache;
 }
 

@@ -15,8 +15,8 @@ namespace {
 // ggml's kernels want this alignment of tensor data; a file may be aligned to less.
 constexpr uintptr_t kTensorAlignment = 32;
 
-// Rows of 32 values are not rearranged: for 32 and more tokens the AMX kernels of ggml 0.27 multiply
-// them wrongly (`EveryArchitecture.RepackedWeightsAgree` has such rows).
+// Rows of 32 values are not rearranged: for 32 and more tokens the AMX kernels of ggml 0.27
+// multiply them wrongly (`EveryArchitecture.RepackedWeightsAgree` has such rows).
 constexpr int64_t kMinRepackedRow = 64;
 
 // The operation that a weight is for, on nominal activations: what a backend is asked about.
@@ -59,6 +59,11 @@ ggml_tensor* new_tensor(ggml_context* context, const model::TensorInfo& info) {
   ggml_tensor* tensor = ggml_new_tensor(context, info.type, GGML_MAX_DIMS, info.ne.data());
   ggml_set_name(tensor, info.name.c_str());
   return tensor;
+}
+
+ggml_context_ptr new_context(size_t n_tensors) {
+  return ggml_context_ptr(ggml_init(
+      {.mem_size = ggml_tensor_overhead() * n_tensors, .mem_buffer = nullptr, .no_alloc = true}));
 }
 
 // Whether the backend computes with `info` used as `use` when it lies in a buffer of `type`.
@@ -128,10 +133,7 @@ Status LoadedModel::place_on_device(const WeightDeclaration& declaration,
                                     const LoadOptions& options, size_t n_tensors) {
   HOTSET_TRY(const model::TensorInfo* info, find_weight(file(), declaration));
   if (info == nullptr) return {};
-  if (!device_context_) {
-    device_context_.reset(ggml_init(
-        {.mem_size = ggml_tensor_overhead() * n_tensors, .mem_buffer = nullptr, .no_alloc = true}));
-  }
+  if (!device_context_) device_context_ = new_context(n_tensors);
   ggml_tensor* tensor = new_tensor(device_context_.get(), *info);
   *declaration.slot = tensor;
   placed_.push_back({.info = info, .tensor = tensor, .type = options.device->buffer_type()});
@@ -140,10 +142,7 @@ Status LoadedModel::place_on_device(const WeightDeclaration& declaration,
 
 ggml_context* LoadedModel::context_for(ggml_backend_buffer_type_t type, size_t n_tensors) {
   ggml_context_ptr& context = contexts_[type];
-  if (!context) {
-    context.reset(ggml_init(
-        {.mem_size = ggml_tensor_overhead() * n_tensors, .mem_buffer = nullptr, .no_alloc = true}));
-  }
+  if (!context) context = new_context(n_tensors);
   return context.get();
 }
 
@@ -152,7 +151,10 @@ Status LoadedModel::place(const WeightDeclaration& declaration, const device::Ba
   HOTSET_TRY(const model::TensorInfo* info, find_weight(file(), declaration));
   if (info == nullptr) return {};
   ggml_backend_buffer_type_t type = nullptr;
-  if (options.repack && info->ne[0] >= kMinRepackedRow) {
+  const bool may_be_uploaded = options.upload_experts && options.device != nullptr &&
+                               declaration.use == WeightUse::kExperts &&
+                               options.placement.on_device(declaration.layer);
+  if (options.repack && !may_be_uploaded && info->ne[0] >= kMinRepackedRow) {
     for (ggml_backend_buffer_type_t layout : cpu.extra_buffer_types()) {
       if (supported_in(cpu, *info, declaration.use, layout)) {
         type = layout;
@@ -170,14 +172,53 @@ Status LoadedModel::place(const WeightDeclaration& declaration, const device::Ba
     const bool aligned = reinterpret_cast<uintptr_t>(address) % kTensorAlignment == 0;
     if (options.load_mode == LoadMode::kPinned || !aligned) type = cpu.buffer_type();
   }
+  if (may_be_uploaded && options.load_mode == LoadMode::kPinned) {
+    if (!pinned_context_) pinned_context_ = new_context(n_tensors);
+    *declaration.slot = new_tensor(pinned_context_.get(), *info);
+    placed_.push_back({info, *declaration.slot, type});
+    return {};
+  }
   ggml_tensor* tensor = new_tensor(context_for(type, n_tensors), *info);
   *declaration.slot = tensor;
   placed_.push_back({info, tensor, type});
   return {};
 }
 
+Status LoadedModel::allocate_pinned(const LoadOptions& options) {
+  if (!pinned_context_) return {};
+  ggml_context* c = pinned_context_.get();
+  Bytes total;
+  const auto padded = [](const ggml_tensor* t) {
+    return align_up({static_cast<int64_t>(ggml_nbytes(t))}, kTensorAlignment);
+  };
+  for (ggml_tensor* t = ggml_get_first_tensor(c); t != nullptr; t = ggml_get_next_tensor(c, t)) {
+    total += padded(t);
+  }
+  HOTSET_TRY(pinned_buffer_,
+             options.device->allocate_pinned(total + Bytes{kTensorAlignment}, "experts"));
+  report_.experts_pinned = pinned_buffer_.pinned();
+  ggml_backend_buffer_set_usage(pinned_buffer_.get(), GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
+  uint8_t* address = pinned_buffer_.data();
+  address += (kTensorAlignment - reinterpret_cast<uintptr_t>(address) % kTensorAlignment) %
+             kTensorAlignment;
+  for (ggml_tensor* t = ggml_get_first_tensor(c); t != nullptr; t = ggml_get_next_tensor(c, t)) {
+    if (ggml_backend_tensor_alloc(pinned_buffer_.get(), t, address) != GGML_STATUS_SUCCESS) {
+      return make_error(ErrorCode::kInternal, "{}: tensor '{}' could not be placed", file().name(),
+                        t->name);
+    }
+    address += padded(t).count;
+  }
+  return {};
+}
+
 Status LoadedModel::fill(const LoadOptions& options) {
+  if (device_context_) {
+    HOTSET_TRY(device_buffer_, options.device->allocate(device_context_.get(), "dense weights"));
+    ggml_backend_buffer_set_usage(device_buffer_.get(), GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
+  }
+  if (options.device != nullptr && options.device->plans_only()) return {};
   std::set<std::string> layouts;
+  HOTSET_RETURN_IF_ERROR(allocate_pinned(options));
   for (const auto& [type, context] : contexts_) {
     if (type == nullptr) continue;
     HOTSET_TRY(
@@ -197,10 +238,6 @@ Status LoadedModel::fill(const LoadOptions& options) {
     }
     if (!ggml_backend_buft_is_host(type)) layouts.insert(ggml_backend_buft_name(type));
     buffers_.push_back(std::move(buffer));
-  }
-  if (device_context_) {
-    HOTSET_TRY(device_buffer_, options.device->allocate(device_context_.get(), "dense weights"));
-    ggml_backend_buffer_set_usage(device_buffer_.get(), GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
   }
   std::vector<ggml_backend_buffer_t> part_buffers(file().n_parts(), nullptr);
   for (const Placed& placed : placed_) {

@@ -34,8 +34,12 @@ struct LoadOptions {
   // rounding.
   bool repack = true;
   // Where dense weights of device layers go; null: everything is the CPU's. Outlives the model.
+  // One that only plans: nothing is loaded, and the weights in host memory have no address.
   device::Device* device = nullptr;
   Placement placement = {};
+  // The experts of device layers may be uploaded: they keep the file's layout, and with load mode
+  // pinned they go into memory that the device copies from.
+  bool upload_experts = false;
 };
 
 // Where the weights went.
@@ -45,6 +49,7 @@ struct LoadReport {
   Bytes repacked;                    // copied into a layout of the CPU backend
   Bytes on_device;                   // dense weights in device memory
   bool locked = false;               // the copies are locked in RAM
+  bool experts_pinned = false;       // the device copies experts from where they are
   std::vector<std::string> unused;   // tensors of the file that the architecture does not use
   std::vector<std::string> layouts;  // names of the CPU layouts in use
 };
@@ -75,6 +80,9 @@ class LoadedModel {
   const Architecture& architecture() const { return *description_.architecture; }
   const ModelWeights& weights() const { return weights_; }
   const LoadReport& report() const { return report_; }
+  const ModelDescription& description() const { return description_; }
+  // Ends the model; what is known without its weights remains.
+  ModelDescription take_description() && { return std::move(description_); }
 
  private:
   explicit LoadedModel(ModelDescription description) : description_(std::move(description)) {}
@@ -84,6 +92,7 @@ class LoadedModel {
                          size_t n_tensors);
   Status place(const WeightDeclaration& declaration, const device::Backend& cpu,
                const LoadOptions& options, size_t n_tensors);
+  Status allocate_pinned(const LoadOptions& options);
   Status fill(const LoadOptions& options);
 
   struct Placed {
@@ -99,6 +108,8 @@ class LoadedModel {
   std::vector<ggml_backend_buffer_ptr> buffers_;
   ggml_context_ptr device_context_;
   device::DeviceBuffer device_buffer_;
+  ggml_context_ptr pinned_context_;  // experts in memory that the device copies from
+  device::HostBuffer pinned_buffer_;
   std::vector<Placed> placed_;
 };
 

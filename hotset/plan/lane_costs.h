@@ -72,6 +72,11 @@ struct LaneRates {
   double further_token = 0;
 };
 
+// A desktop: PCIe 4 x8, two channels of DDR5, a GPU with 200 GB/s. The same numbers as those of the
+// emulated device.
+inline constexpr LaneRates kTypicalRates = {
+    .link_gb_per_s = 12, .cpu_gb_per_s = 20, .device_gb_per_s = 200, .launch_us = 15};
+
 // Both lanes together reach about this share of the sum of their rates (design.md section 5).
 inline constexpr double kConcurrentShare = 0.88;
 

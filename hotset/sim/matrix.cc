@@ -213,6 +213,7 @@ Result<ReplayResult> Matrix::run_job(const Job& job) {
                         .share = job.share,
                         .skip_tokens = options_.skip_tokens,
                         .max_decode_tokens = options_.max_decode_tokens,
+                        .fills = options_.fills,
                         .compat_zero_slots = options_.compat_zero_slots,
                         .rates = options_.rates,
                         .cancelled = &stop_};

@@ -33,11 +33,12 @@ struct MatrixOptions {
   std::vector<CpuShare> shares;
   int64_t skip_tokens = 100;
   int32_t max_decode_tokens = 32;
+  bool fills = true;
   bool compat_zero_slots = false;
   // For the policy `static`: the trace whose uses it is made from; empty: each trace is judged by
   // its own uses, in hindsight.
   std::string profile_trace = {};
-  plan::LaneRates rates = kTypicalRates;
+  plan::LaneRates rates = plan::kTypicalRates;
   size_t n_threads = 0;  // 0: one per core
   const std::atomic<bool>* cancelled = nullptr;
   // Told the part of the work that is done, from 0 to 1. Calls come from several threads, but one

@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "hotset/cache/expert_cache.h"
+#include "hotset/lanes/lane_planner.h"
 #include "hotset/policy/future.h"
 #include "hotset/policy/registry.h"
-#include "hotset/sim/lane_simulator.h"
 #include "hotset/sim/reference_rules.h"
 #include "hotset/sim/trace_cache.h"
 
@@ -55,7 +55,7 @@ class Replayer {
   std::vector<std::unique_ptr<RecordedFuture>> futures_;  // [n_groups], if the policy needs them
   std::optional<ExpertCache> cache_;
   std::optional<FixedShare> fixed_share_;
-  std::optional<LaneSimulator> lanes_;
+  std::optional<lanes::LanePlanner> lanes_;
   ZeroSlotLimit zero_slots_;
   std::vector<int32_t> cpu_experts_;
   std::vector<int64_t> clock_;      // [n_layer] tokens seen
@@ -151,7 +151,7 @@ Status Replayer::create_lanes() {
     zero_slots_ = ZeroSlotLimit(reference_zero_slots(
         options_->share.fixed, static_cast<int32_t>(header.experts_per_token)));
   }
-  HOTSET_TRY(lanes_, LaneSimulator::create(options_->rates, *cache_));
+  HOTSET_TRY(lanes_, lanes::LanePlanner::create(options_->rates, *cache_));
   return {};
 }
 
@@ -181,7 +181,9 @@ Result<Decision> Replayer::decide(const TraceLookup& traced, const Lookup& looku
     return Decision{.cpu_experts = cpu_experts_};
   }
   // An offline bound declines what is not worth a slot; a fill would bring it back.
-  if (cpu_experts_.empty() || traits_.needs_future) return Decision{.cpu_experts = cpu_experts_};
+  if (cpu_experts_.empty() || traits_.needs_future || !options_->fills) {
+    return Decision{.cpu_experts = cpu_experts_};
+  }
   HOTSET_TRY(const int32_t max_fills,
              lanes_->max_fills(lookup, lookup.misses.size() - cpu_experts_.size()));
   return Decision{.cpu_experts = cpu_experts_, .max_fills = max_fills};

@@ -27,11 +27,6 @@ struct CpuShare {
   bool operator==(const CpuShare&) const = default;
 };
 
-// A desktop: PCIe 4 x8, two channels of DDR5, a GPU with 200 GB/s. The same numbers as those of the
-// emulated device.
-inline constexpr plan::LaneRates kTypicalRates = {
-    .link_gb_per_s = 12, .cpu_gb_per_s = 20, .device_gb_per_s = 200, .launch_us = 15};
-
 struct ReplayOptions {
   std::string policy = {};          // a name of the policy registry
   std::vector<int64_t> slots = {};  // of each group of the trace, 0 for one that is not cached
@@ -39,13 +34,14 @@ struct ReplayOptions {
   int64_t skip_tokens = 100;  // of each layer, replayed but not counted; 0 or more
   // Lookups of more tokens are prefills: they evict nothing, and stream what is not resident.
   int32_t max_decode_tokens = 32;
+  bool fills = true;  // experts that the CPU computed may be copied in the background
   // Honour the limits of the reference implementation (reference_rules.h) instead: no prefills, no
   // fills. Not with share auto.
   bool compat_zero_slots = false;
   // For the policy `static`: uses of each expert of each group, [n_groups][n_experts].
   std::span<const std::vector<uint64_t>> profile = {};
   // The machine: what share auto decides by, how many fills the link has room for, and the time.
-  plan::LaneRates rates = kTypicalRates;
+  plan::LaneRates rates = plan::kTypicalRates;
   const std::atomic<bool>* cancelled = nullptr;  // set by another thread or a signal to stop
   // Told how many bytes of the trace were read since the last call. Called now and then.
   std::function<void(uint64_t n_bytes)> progress = {};

@@ -1,9 +1,10 @@
-#include "hotset/sim/lane_simulator.h"
+#include "hotset/lanes/lane_planner.h"
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
-namespace hotset::sim {
+namespace hotset::lanes {
 namespace {
 
 // An expert that the CPU serves may enter by a fill a little later, so an upload is worth only what
@@ -14,48 +15,64 @@ constexpr double kFillHorizonTokens = 8;
 
 }  // namespace
 
-Result<LaneSimulator> LaneSimulator::create(const plan::LaneRates& rates,
-                                            const ExpertCache& cache) {
+Result<LanePlanner> LanePlanner::create(const plan::LaneRates& rates, const ExpertCache& cache) {
+  std::vector<plan::LaneCosts> costs;
+  for (int32_t g = 0; g < cache.n_groups(); ++g) {
+    HOTSET_TRY(costs.emplace_back(),
+               plan::costs_from_rates(rates, cache.spec(g).bytes_per_expert()));
+  }
+  return create(costs, cache);
+}
+
+Result<LanePlanner> LanePlanner::create(std::span<const plan::LaneCosts> costs,
+                                        const ExpertCache& cache) {
+  if (std::cmp_not_equal(costs.size(), cache.n_groups())) {
+    return make_error(ErrorCode::kInvalidArgument, "costs of {} groups, expected {}", costs.size(),
+                      cache.n_groups());
+  }
   size_t max_misses = 0;
   for (int32_t g = 0; g < cache.n_groups(); ++g) {
     max_misses = std::max(max_misses, static_cast<size_t>(cache.spec(g).n_expert));
   }
-  LaneSimulator simulator(max_misses);
-  simulator.misses_.reserve(max_misses);
+  LanePlanner planner(max_misses);
+  planner.misses_.reserve(max_misses);
+  planner.arrived_.reserve(max_misses);
   std::map<uint32_t, size_t> link_of_device;
   for (int32_t g = 0; g < cache.n_groups(); ++g) {
+    const plan::LaneCosts& of_group = costs[static_cast<size_t>(g)];
+    HOTSET_RETURN_IF_ERROR(plan::validate(of_group));
     const GroupSpec& spec = cache.spec(g);
     const Bytes expert_bytes = spec.bytes_per_expert();
-    HOTSET_TRY(const plan::LaneCosts costs, plan::costs_from_rates(rates, expert_bytes));
     // Before anything is seen, a miss is taken to cost what the cheaper lane takes for it alone.
     const double one_upload_us =
-        costs.upload_solo_us.at(static_cast<double>(expert_bytes.count)) + costs.pairs.turn_us;
+        of_group.upload_solo_us.at(static_cast<double>(expert_bytes.count)) +
+        of_group.pairs.turn_us;
     const double one_cpu_us =
-        costs.cpu_solo.turn_us + costs.cpu_solo.expert_us.at(1) + costs.rows_us;
+        of_group.cpu_solo.turn_us + of_group.cpu_solo.expert_us.at(1) + of_group.rows_us;
     HOTSET_TRY(plan::UploadValue value,
                plan::UploadValue::create({.saving_us = std::min(one_upload_us, one_cpu_us),
                                           .residency_tokens = kFillHorizonTokens}));
     const auto [link, is_new] = link_of_device.try_emplace(spec.device, link_of_device.size());
-    if (is_new) simulator.links_.emplace_back();
-    simulator.groups_.push_back({costs, value, expert_bytes, link->second});
+    if (is_new) planner.links_.emplace_back().fills.reserve(max_misses);
+    planner.groups_.push_back({of_group, value, expert_bytes, link->second});
   }
-  return simulator;
+  return planner;
 }
 
-double LaneSimulator::hit_us(const GroupState& state, const Lookup& lookup) const {
+double LanePlanner::hit_us(const GroupState& state, const Lookup& lookup) const {
   if (lookup.hits.empty()) return 0;
   double us = state.costs.pairs.turn_us;
   for (const Hit& hit : lookup.hits) us += state.costs.pairs.expert_us.at(hit.n_pairs);
   return us;
 }
 
-double LaneSimulator::copy_us(const GroupState& state, size_t n_experts) const {
+double LanePlanner::copy_us(const GroupState& state, size_t n_experts) const {
   if (n_experts == 0) return 0;
   return state.costs.upload_solo_us.at(static_cast<double>(n_experts) *
                                        static_cast<double>(state.expert_bytes.count));
 }
 
-Result<plan::LaneChoice> LaneSimulator::choose(const Lookup& lookup, size_t max_uploads) {
+Result<plan::LaneChoice> LanePlanner::choose(const Lookup& lookup, size_t max_uploads) {
   const GroupState& state = groups_[static_cast<size_t>(lookup.group)];
   return chooser_.choose(state.costs,
                          {.expert_bytes = state.expert_bytes,
@@ -64,7 +81,7 @@ Result<plan::LaneChoice> LaneSimulator::choose(const Lookup& lookup, size_t max_
                          misses_);
 }
 
-Result<plan::LaneChoice> LaneSimulator::cost_splits(const Lookup& lookup) {
+Result<plan::LaneChoice> LanePlanner::cost_splits(const Lookup& lookup) {
   misses_.clear();
   for (const Miss& miss : lookup.misses) {
     misses_.push_back({.expert = miss.expert, .n_tokens = miss.n_pairs});
@@ -72,7 +89,7 @@ Result<plan::LaneChoice> LaneSimulator::cost_splits(const Lookup& lookup) {
   return choose(lookup, misses_.size());
 }
 
-Result<std::span<const int32_t>> LaneSimulator::choose_cpu_experts(const Lookup& lookup) {
+Result<std::span<const int32_t>> LanePlanner::choose_cpu_experts(const Lookup& lookup) {
   const GroupState& state = groups_[static_cast<size_t>(lookup.group)];
   const size_t n = lookup.misses.size();
   misses_.clear();
@@ -92,10 +109,10 @@ Result<std::span<const int32_t>> LaneSimulator::choose_cpu_experts(const Lookup&
   return std::span(cpu_experts_).first(n_cpu);
 }
 
-Result<int32_t> LaneSimulator::max_fills(const Lookup& lookup, size_t n_uploads) {
+Result<int32_t> LanePlanner::max_fills(const Lookup& lookup, size_t n_uploads) {
   const GroupState& state = groups_[static_cast<size_t>(lookup.group)];
   HOTSET_TRY(const plan::LaneChoice choice, cost_splits(lookup));
-  const double layer_us = choice.candidates[n_uploads].done_us();
+  const double layer_us = other_us_ + choice.candidates[n_uploads].done_us();
   plan::FillState fill{.p = 1,  // whether the score beats the victim's is the cache's question
                        .link_is_idle = copy_us(state, n_uploads) < layer_us,
                        .outstanding_us = links_[state.link].outstanding_us,
@@ -110,8 +127,7 @@ Result<int32_t> LaneSimulator::max_fills(const Lookup& lookup, size_t n_uploads)
   return static_cast<int32_t>(n_fills);
 }
 
-Result<double> LaneSimulator::commit(const Lookup& lookup, const LookupPlan& plan,
-                                     size_t n_uploads) {
+Result<double> LanePlanner::commit(const Lookup& lookup, const LookupPlan& plan, size_t n_uploads) {
   GroupState& state = groups_[static_cast<size_t>(lookup.group)];
   HOTSET_TRY(const plan::LaneChoice choice, cost_splits(lookup));
   const double done_us = choice.candidates[n_uploads].done_us();
@@ -130,7 +146,7 @@ Result<double> LaneSimulator::commit(const Lookup& lookup, const LookupPlan& pla
         std::min(kFillHorizonTokens, static_cast<double>(eviction.residency_tokens))));
   }
   Link& link = links_[state.link];
-  pass_time(link, std::max(0.0, done_us - copy_us(state, n_uploads)));
+  pass_time(link, std::max(0.0, other_us_ + done_us - copy_us(state, n_uploads)));
   for (const Fill& fill : plan.fills) {
     const double us = copy_us(state, 1);
     link.fills.push_back({fill.group, fill.slot, us});
@@ -139,7 +155,7 @@ Result<double> LaneSimulator::commit(const Lookup& lookup, const LookupPlan& pla
   return done_us;
 }
 
-void LaneSimulator::pass_time(Link& link, double free_us) {
+void LanePlanner::pass_time(Link& link, double free_us) {
   while (!link.fills.empty() && free_us > 0) {
     PendingFill& fill = link.fills.front();
     const double used_us = std::min(free_us, fill.remaining_us);
@@ -148,13 +164,13 @@ void LaneSimulator::pass_time(Link& link, double free_us) {
     link.outstanding_us -= used_us;
     if (fill.remaining_us > 0) break;
     arrived_.push_back(fill);
-    link.fills.pop_front();
+    link.fills.erase(link.fills.begin());
   }
   // What subtraction leaves of rounding must not keep the link from being idle.
   if (link.fills.empty()) link.outstanding_us = 0;
 }
 
-Status LaneSimulator::complete_fills(ExpertCache& cache) {
+Status LanePlanner::complete_fills(ExpertCache& cache) {
   for (const PendingFill& fill : arrived_) {
     HOTSET_TRY([[maybe_unused]] const bool entered, cache.complete_fill(fill.group, fill.slot));
   }
@@ -162,4 +178,4 @@ Status LaneSimulator::complete_fills(ExpertCache& cache) {
   return {};
 }
 
-}  // namespace hotset::sim
+}  // namespace hotset::lanes

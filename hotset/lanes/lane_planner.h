@@ -1,14 +1,14 @@
-// The lanes of a lookup without a machine, from given rates in the place of measured ones: decides
-// share `auto` with the chooser and the value estimator that the engine uses, tells how long a
-// lookup takes by the same cost model, and lets fills arrive when the modelled link had the time.
-// Owns its estimators and queues.
+// Which lane serves the misses of a lookup, and when the link has room for a fill: the chooser, the
+// value of an upload and the admission of fills, joined for the groups of a cache. The engine and
+// the simulator drive the same object. The link is a model: a lookup gives it the time that the
+// costs say it takes, so what is decided follows from the lookups and the costs alone.
+// Owns its estimators and queues. Allocates nothing per lookup once every number of fills was seen.
 // Thread-compatible.
-#ifndef HOTSET_SIM_LANE_SIMULATOR_H_
-#define HOTSET_SIM_LANE_SIMULATOR_H_
+#ifndef HOTSET_LANES_LANE_PLANNER_H_
+#define HOTSET_LANES_LANE_PLANNER_H_
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <span>
 #include <vector>
 
@@ -18,13 +18,35 @@
 #include "hotset/plan/lane_costs.h"
 #include "hotset/plan/upload_value.h"
 
-namespace hotset::sim {
+namespace hotset::lanes {
 
-class LaneSimulator {
+class LanePlanner {
  public:
+  // A fill that is on its way, or has arrived.
+  struct PendingFill {
+    int32_t group = 0;
+    int32_t slot = 0;
+    double remaining_us = 0;
+  };
+
   // `cache`: for its groups; read here only.
   // Errors: kInvalidArgument, a rate is out of range; names it.
-  static Result<LaneSimulator> create(const plan::LaneRates& rates, const ExpertCache& cache);
+  static Result<LanePlanner> create(const plan::LaneRates& rates, const ExpertCache& cache);
+  // `costs` of each group. Errors: kInvalidArgument, a cost is out of range or their number wrong.
+  static Result<LanePlanner> create(std::span<const plan::LaneCosts> costs,
+                                    const ExpertCache& cache);
+
+  // Costs of a group as they are known now. Requires: plan::validate(costs).
+  void set_costs(int32_t group, const plan::LaneCosts& costs) {
+    groups_[static_cast<size_t>(group)].costs = costs;
+  }
+  const plan::LaneCosts& costs(int32_t group) const {
+    return groups_[static_cast<size_t>(group)].costs;
+  }
+
+  // What a layer takes beside its experts (attention, routing): time in which the link may copy
+  // fills. 0 until it is set.
+  void set_other_us(double us) { other_us_ = us; }
 
   // The experts that the chooser leaves to the CPU lane. The answer holds until the next call of
   // any function. Requires: lookup.cached.
@@ -40,6 +62,8 @@ class LaneSimulator {
   // lookup.misses.size().
   Result<double> commit(const Lookup& lookup, const LookupPlan& plan, size_t n_uploads);
 
+  // The fills that have arrived since complete_fills(), in order.
+  std::span<const PendingFill> arrived() const { return arrived_; }
   // Completes in `cache` the fills that have arrived. Call between two lookups.
   Status complete_fills(ExpertCache& cache);
 
@@ -50,18 +74,13 @@ class LaneSimulator {
     Bytes expert_bytes;
     size_t link = 0;  // index in links_
   };
-  struct PendingFill {
-    int32_t group = 0;
-    int32_t slot = 0;
-    double remaining_us = 0;
-  };
   // The copies of one device that wait behind its demand uploads.
   struct Link {
-    std::deque<PendingFill> fills;
+    std::vector<PendingFill> fills;  // few: the front may be erased
     double outstanding_us = 0;
   };
 
-  LaneSimulator(size_t max_misses) : chooser_(max_misses), cpu_experts_(max_misses) {}
+  LanePlanner(size_t max_misses) : chooser_(max_misses), cpu_experts_(max_misses) {}
 
   double hit_us(const GroupState& state, const Lookup& lookup) const;
   double copy_us(const GroupState& state, size_t n_experts) const;
@@ -71,6 +90,7 @@ class LaneSimulator {
   Result<plan::LaneChoice> choose(const Lookup& lookup, size_t max_uploads);
   void pass_time(Link& link, double free_us);
 
+  double other_us_ = 0;
   std::vector<GroupState> groups_;
   std::vector<Link> links_;
   std::vector<PendingFill> arrived_;
@@ -79,6 +99,6 @@ class LaneSimulator {
   std::vector<int32_t> cpu_experts_;
 };
 
-}  // namespace hotset::sim
+}  // namespace hotset::lanes
 
-#endif  // HOTSET_SIM_LANE_SIMULATOR_H_
+#endif  // HOTSET_LANES_LANE_PLANNER_H_

@@ -1,0 +1,252 @@
+#include "hotset/cli/cache_report.h"
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+#include <string_view>
+#include <utility>
+
+#include "hotset/sim/replay.h"
+
+namespace hotset::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Cells = std::vector<std::string>;
+
+const Cells kHeads = {"layer",   "batch",    "lookups",  "tokens", "hit %",   "hits",
+                      "uploads", "cpu",      "streamed", "fills",  "entered", "evicted",
+                      "up MiB",  "fill MiB", "cpu MiB",  "up us",  "cpu us",  "wait us"};
+
+// A lane's time, which is not known everywhere.
+std::string us_text(double us) { return us > 0 ? fmt::format("{:.0f}", us) : "-"; }
+
+Cells cells_of(std::string layer, std::string_view batch, const CacheCounts& what) {
+  const LookupCounts& c = what.counts;
+  const engine::LaneTotals& lanes = what.lanes;
+  return {std::move(layer),
+          std::string(batch),
+          fmt::format("{}", c.lookups),
+          fmt::format("{}", c.tokens),
+          fmt::format("{:.2f}", 100 * c.hit_rate()),
+          fmt::format("{}", c.hits),
+          fmt::format("{}", c.uploads),
+          fmt::format("{}", c.cpu),
+          fmt::format("{}", c.streamed),
+          fmt::format("{}", c.fills),
+          fmt::format("{}", c.fills_entered),
+          fmt::format("{}", c.evictions),
+          fmt::format("{:.1f}", lanes.uploaded.mib()),
+          fmt::format("{:.1f}", lanes.filled.mib()),
+          fmt::format("{:.1f}", lanes.cpu_read.mib()),
+          us_text(lanes.upload_us),
+          us_text(lanes.cpu_us),
+          us_text(lanes.wait_us)};
+}
+
+std::string aligned(const std::vector<Cells>& lines) {
+  std::vector<size_t> widths(lines.front().size());
+  for (const Cells& line : lines) {
+    for (size_t c = 0; c < line.size(); ++c) widths[c] = std::max(widths[c], line[c].size());
+  }
+  std::string text;
+  for (const Cells& line : lines) {
+    for (size_t c = 0; c < line.size(); ++c) {
+      text += fmt::format("{:>{}}{}", line[c], widths[c], c + 1 < line.size() ? "  " : "\n");
+    }
+  }
+  return text;
+}
+
+// Tokens of the layer that served the most.
+uint64_t most_tokens(const CacheReport& report) {
+  uint64_t most = 0;
+  for (size_t i = 0; i < report.rows.size();) {
+    uint64_t n = 0;
+    const int32_t layer = report.rows[i].layer;
+    for (; i < report.rows.size() && report.rows[i].layer == layer; ++i) {
+      n += report.rows[i].what.counts.tokens;
+    }
+    most = std::max(most, n);
+  }
+  return most;
+}
+
+// The part of the misses that the CPU lane took, outside prefills.
+double cpu_part(const LookupCounts& counts) {
+  const uint64_t n_misses = counts.cpu + counts.uploads;
+  return n_misses > 0 ? static_cast<double>(counts.cpu) / static_cast<double>(n_misses) : 0;
+}
+
+std::string replayed_text(const CacheReport& report) {
+  if (!report.replayed) return "";
+  const ReplayedRouting& r = *report.replayed;
+  const double points = 100 * (r.belady_hit_rate - r.hit_rate);
+  if (!r.was_cut) {
+    return fmt::format("; Belady with the same slots {:.2f}%, {:.2f} points more",
+                       100 * r.belady_hit_rate, points);
+  }
+  return fmt::format(
+      "; the last {} lookups alone, from an empty cache: {:.2f}%, Belady {:.2f}%, {:.2f} points "
+      "more (earlier ones were not kept)",
+      r.n_lookups, 100 * r.hit_rate, 100 * r.belady_hit_rate, points);
+}
+
+std::string summary(const CacheReport& report) {
+  const LookupCounts& c = report.total.counts;
+  const engine::LaneTotals& lanes = report.total.lanes;
+  return fmt::format(
+      "hit rate {:.2f}% of {} experts in {} lookups, {} tokens{}; uploaded {}, filled {}, read by "
+      "the CPU {}, which took {:.1f}% of the misses",
+      100 * c.hit_rate(), c.selected, c.lookups, most_tokens(report), replayed_text(report),
+      to_string(lanes.uploaded), to_string(lanes.filled), to_string(lanes.cpu_read),
+      100 * cpu_part(c));
+}
+
+Json counts_json(const CacheCounts& what) {
+  const LookupCounts& c = what.counts;
+  const engine::LaneTotals& lanes = what.lanes;
+  return {{"lookups", c.lookups},
+          {"tokens", c.tokens},
+          {"selected", c.selected},
+          {"hits", c.hits},
+          {"uploads", c.uploads},
+          {"cpu", c.cpu},
+          {"streamed", c.streamed},
+          {"fills", c.fills},
+          {"fills_entered", c.fills_entered},
+          {"fills_dropped", c.fills_dropped},
+          {"evictions", c.evictions},
+          {"hit_rate", c.hit_rate()},
+          {"uploaded_bytes", lanes.uploaded.count},
+          {"filled_bytes", lanes.filled.count},
+          {"cpu_bytes", lanes.cpu_read.count},
+          {"upload_us", lanes.upload_us},
+          {"cpu_us", lanes.cpu_us},
+          {"wait_us", lanes.wait_us}};
+}
+
+Json with_counts(Json object, const CacheCounts& what) {
+  object.update(counts_json(what));
+  return object;
+}
+
+void add_report(const CacheReport& report, Json& json) {
+  json["total"] = counts_json(report.total);
+  Json classes = Json::array();
+  for (size_t i = 0; i < report.classes.size(); ++i) {
+    if (report.classes[i].counts.lookups == 0) continue;
+    const std::string batch(batch_class_name(static_cast<BatchClass>(i)));
+    classes.push_back(with_counts({{"batch", batch}}, report.classes[i]));
+  }
+  json["by_batch"] = std::move(classes);
+  Json layers = Json::array();
+  for (const CacheRow& row : report.rows) {
+    const std::string batch(batch_class_name(row.batch));
+    layers.push_back(with_counts({{"layer", row.layer}, {"batch", batch}}, row.what));
+  }
+  json["by_layer"] = std::move(layers);
+  if (!report.replayed) return;
+  json["replayed"] = {{"lookups", report.replayed->n_lookups},
+                      {"was_cut", report.replayed->was_cut},
+                      {"hit_rate", report.replayed->hit_rate},
+                      {"belady_hit_rate", report.replayed->belady_hit_rate}};
+}
+
+}  // namespace
+
+CacheCounts& CacheCounts::operator+=(const CacheCounts& other) {
+  counts += other.counts;
+  lanes += other.lanes;
+  return *this;
+}
+
+CacheReport cache_report(const engine::Engine& engine) {
+  const engine::DeviceCache& cache = *engine.cache();
+  CacheReport report;
+  for (int32_t layer = 0; layer < engine.spec().n_layer; ++layer) {
+    for (int i = 0; i < kBatchClasses; ++i) {
+      const auto batch = static_cast<BatchClass>(i);
+      const CacheRow row{.layer = layer,
+                         .batch = batch,
+                         .what = {.counts = cache.core().statistics(layer)[batch],
+                                  .lanes = cache.totals(layer, batch)}};
+      if (row.what.counts == LookupCounts{}) continue;
+      report.rows.push_back(row);
+      report.classes[static_cast<size_t>(i)] += row.what;
+      report.total += row.what;
+    }
+  }
+  return report;
+}
+
+Result<std::optional<ReplayedRouting>> replay_kept(const engine::Engine& engine,
+                                                   const engine::RoutingRecorder& recorder) {
+  if (recorder.n_kept() == 0) return std::nullopt;
+  const engine::DeviceCache& cache = *engine.cache();
+  const sim::TraceOpener open = [&] { return recorder.kept(); };
+  sim::ReplayOptions options{.skip_tokens = 0,
+                             .max_decode_tokens = cache.options().max_decode_tokens,
+                             .rates = cache.options().rates.value_or(plan::kTypicalRates)};
+  for (int32_t g = 0; g < cache.core().n_groups(); ++g) {
+    options.slots.push_back(cache.core().slots(g).n_slots());
+  }
+  ReplayedRouting replayed{.hit_rate = cache.core().total_statistics().hit_rate(),
+                           .n_lookups = recorder.n_kept(),
+                           .was_cut = recorder.was_cut()};
+  options.policy = "belady";
+  HOTSET_TRY(const sim::ReplayResult belady, sim::replay(open, options));
+  replayed.belady_hit_rate = belady.hit_rate();
+  if (!replayed.was_cut) return replayed;
+  options.policy = cache.options().policy;
+  options.share = {.is_auto = !cache.options().cpu_share,
+                   .fixed = cache.options().cpu_share.value_or(0)};
+  options.fills = cache.options().fills;
+  HOTSET_TRY(const sim::ReplayResult own, sim::replay(open, options));
+  replayed.hit_rate = own.hit_rate();
+  return replayed;
+}
+
+std::string report_text(const CacheReport& report) {
+  std::vector<Cells> lines = {kHeads};
+  for (const CacheRow& row : report.rows) {
+    lines.push_back(cells_of(fmt::format("{}", row.layer), batch_class_name(row.batch), row.what));
+  }
+  for (size_t i = 0; i < report.classes.size(); ++i) {
+    if (report.classes[i].counts.lookups == 0) continue;
+    lines.push_back(
+        cells_of("all", batch_class_name(static_cast<BatchClass>(i)), report.classes[i]));
+  }
+  lines.push_back(cells_of("all", "all", report.total));
+  return "what the expert cache did:\n" + aligned(lines) + summary(report);
+}
+
+Json cache_json(const CacheState& state, const CacheReport* report) {
+  Json json = {{"on", state.has_slots()}, {"verdict", cache_verdict(state)}};
+  if (state.device == nullptr) return json;
+  json["device"] = state.device->name;
+  if (!state.has_slots()) return json;
+  json["policy"] = state.options.policy;
+  if (state.options.cpu_share) {
+    json["cpu_share"] = *state.options.cpu_share;
+  } else {
+    json["cpu_share"] = "auto";
+  }
+  json["fills"] = state.options.fills;
+  json["max_decode_tokens"] = state.options.max_decode_tokens;
+  json["device_bytes"] = state.device_bytes.count;
+  json["pinned"] = state.source_is_pinned;
+  Json groups = Json::array();
+  for (const CacheGroup& group : state.groups) {
+    groups.push_back({{"layers", group.spec.layers},
+                      {"experts", group.spec.n_experts()},
+                      {"expert_bytes", group.spec.bytes_per_expert().count},
+                      {"slots", group.n_slots},
+                      {"resident", group.n_slots == group.spec.n_experts()}});
+  }
+  json["groups"] = std::move(groups);
+  if (report != nullptr) add_report(*report, json);
+  return json;
+}
+
+}  // namespace hotset::cli

@@ -1,0 +1,67 @@
+// What the expert cache did: per layer and batch class, together, and beside the best that any
+// policy could have done with the same slots.
+// Thread-compatible: plain values and pure functions.
+#ifndef HOTSET_CLI_CACHE_REPORT_H_
+#define HOTSET_CLI_CACHE_REPORT_H_
+
+#include <array>
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "hotset/base/error.h"
+#include "hotset/cache/statistics.h"
+#include "hotset/cli/cache_verdict.h"
+#include "hotset/engine/engine.h"
+#include "hotset/engine/routing_recorder.h"
+
+namespace hotset::cli {
+
+// What the lookups of a layer and a batch class came to.
+struct CacheCounts {
+  LookupCounts counts;
+  engine::LaneTotals lanes;
+
+  CacheCounts& operator+=(const CacheCounts& other);
+};
+
+struct CacheRow {
+  int32_t layer = 0;
+  BatchClass batch = BatchClass::kOne;
+  CacheCounts what;
+};
+
+// A replay of the recorded lookups with the engine's slots.
+struct ReplayedRouting {
+  double hit_rate = 0;         // of the engine's policy
+  double belady_hit_rate = 0;  // of a policy that knows the future and may decline to insert
+  int64_t n_lookups = 0;       // that were recorded and replayed
+  bool was_cut = false;        // there were earlier ones
+};
+
+struct CacheReport {
+  std::vector<CacheRow> rows;                      // with lookups, by layer, then class
+  std::array<CacheCounts, kBatchClasses> classes;  // of all layers
+  CacheCounts total;
+  std::optional<ReplayedRouting> replayed;
+};
+
+// The counts of the engine's cache so far. Requires: the engine has one.
+CacheReport cache_report(const engine::Engine& engine);
+
+// Replays what `recorder` has kept. Nothing where that is nothing.
+// Errors: as sim::replay.
+Result<std::optional<ReplayedRouting>> replay_kept(const engine::Engine& engine,
+                                                   const engine::RoutingRecorder& recorder);
+
+// A line for each row, class and in total, and one that sums up.
+std::string report_text(const CacheReport& report);
+
+// The object "moe_cache": what the cache is, and with a report what it did.
+nlohmann::ordered_json cache_json(const CacheState& state, const CacheReport* report);
+
+}  // namespace hotset::cli
+
+#endif  // HOTSET_CLI_CACHE_REPORT_H_

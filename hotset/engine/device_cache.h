@@ -1,0 +1,184 @@
+// The expert cache of one device: the core that plans lookups, and the banks in which its plans
+// become true. Serves one layer of one token step at a time:
+//
+//   before_routing(layer)    arrived fills enter, the layer's slot map is brought to the device
+//   plan(layer, ids)         which pairs are where; the host has waited for ids
+//   queue_uploads()          copies of missing experts, then uploads_arrive() for the compute queue
+//   queue_fills()            copies that nobody waits for yet
+//
+// Thread-compatible: the thread that drives the device.
+#ifndef HOTSET_ENGINE_DEVICE_CACHE_H_
+#define HOTSET_ENGINE_DEVICE_CACHE_H_
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "hotset/base/error.h"
+#include "hotset/base/units.h"
+#include "hotset/cache/expert_cache.h"
+#include "hotset/cache/fixed_share.h"
+#include "hotset/device/device.h"
+#include "hotset/engine/cache_options.h"
+#include "hotset/engine/executor.h"
+#include "hotset/engine/expert_banks.h"
+#include "hotset/engine/loaded_model.h"
+#include "hotset/lanes/lane_planner.h"
+#include "hotset/plan/lane_model.h"
+
+namespace hotset::engine {
+
+// A planned lookup. A pair is a token's i-th expert, number token * k + i; lists are ascending.
+struct ServedLookup {
+  std::span<const int32_t> hit_pairs;     // of experts that were resident
+  std::span<const int32_t> upload_pairs;  // of experts that are uploaded for this lookup
+  std::span<const int32_t> cpu_pairs;     // of experts that the CPU computes
+  int32_t n_hits = 0;                     // distinct experts
+  int32_t n_uploads = 0;
+  int32_t n_cpu = 0;
+};
+
+// What one lane did for the lookups of a layer and a batch class.
+struct LaneTotals {
+  Bytes uploaded;
+  Bytes filled;
+  Bytes cpu_read;
+  double upload_us = 0;  // from the first copy to the last; on a virtual clock exact
+  double cpu_us = 0;     // of the CPU lane
+  double wait_us = 0;    // of the host, for the routing
+
+  LaneTotals& operator+=(const LaneTotals& other);
+};
+
+class DeviceCache {
+ public:
+  // The groups of a model's experts on the layers of `placement`, for a budget.
+  // Errors: kInvalidArgument.
+  static Result<std::vector<CacheGroup>> form_groups(const ModelDescription& model,
+                                                     const device::Device& device,
+                                                     const Placement& placement, Bytes budget);
+
+  // References must outlive the object. Resident groups are filled now.
+  // Errors: kInvalidArgument (share, policy), kOutOfMemory, kDevice.
+  static Result<std::unique_ptr<DeviceCache>> create(const LoadedModel& model,
+                                                     device::Device& device,
+                                                     std::vector<CacheGroup> groups,
+                                                     const CacheOptions& options);
+
+  const ExpertCache& core() const { return *cache_; }
+  const ExpertBanks& banks() const { return *banks_; }
+  const CacheOptions& options() const { return options_; }
+  // Whether the layer's lookups are planned here: it has slots, but not for all experts.
+  bool serves(int64_t layer) const {
+    const BankedLayer* at = banks_->layer(layer);
+    return at != nullptr && !at->resident();
+  }
+  bool is_prefill(int32_t n_tokens) const { return n_tokens > options_.max_decode_tokens; }
+
+  // Errors: kDevice. Requires: serves(layer).
+  Status before_routing(int64_t layer);
+  // The host has waited for everything that was on the compute queue.
+  void routing_arrived();
+
+  // ids [n_tokens, k]. The answer holds until the next call.
+  // Errors: as ExpertCache::classify. Requires: before_routing(layer) was the last one.
+  Result<ServedLookup> plan(int64_t layer, std::span<const int32_t> ids, int32_t n_tokens);
+  // Slots of the planned lookup's layer, [n_expert]; kNoSlot for missing experts.
+  std::span<const int32_t> slots() const;
+
+  // Queues the copies of the planned uploads. Errors: kDevice.
+  Status queue_uploads();
+  // What is queued for computing from now on finds the uploads. Errors: kDevice.
+  Status uploads_arrive();
+  // Happens when the uploads that were queued last are done.
+  device::Event uploaded() const { return uploaded_; }
+  // Queues the copies of the planned fills. Errors: kDevice.
+  Status queue_fills();
+
+  // Whether costs are measured, or given by CacheOptions::rates.
+  bool learns() const { return !options_.rates.has_value(); }
+  // What is known of the lanes of a group. Requires: start_lane_model(group) was called.
+  plan::LaneModel& lane_model(int32_t group) { return *models_[static_cast<size_t>(group)]; }
+  // Starts a group's model; a further token of an expert costs the CPU `cpu_further_token` of its
+  // first. Errors: as LaneModel::create.
+  Status start_lane_model(int32_t group, double cpu_further_token);
+  // The planner goes by what the model knows now.
+  void lanes_learned(int32_t group) { lanes_->set_costs(group, lane_model(group).costs()); }
+  const plan::LaneCosts& costs(int32_t group) const { return lanes_->costs(group); }
+  ExpertBanks& banks_for_calibration() { return *banks_; }
+  // The planned lookup was served, and took `cpu_us` of the CPU lane.
+  // Errors: kInvalidArgument.
+  Status learn(const ServedLookup& served, double cpu_us);
+  // Whether the host should wait for the planned uploads to learn what they take.
+  bool wants_upload_time();
+  // They took `us`. Errors: kInvalidArgument.
+  Status learn_uploads(double us);
+
+  // Adds to the totals of the planned lookup.
+  LaneTotals& totals() { return totals_[total_index_]; }
+  const LaneTotals& totals(int64_t layer, BatchClass batch) const {
+    return totals_[total_index(layer, batch)];
+  }
+  Bytes expert_bytes(int64_t layer) const {
+    return cache_->spec(cache_->group_of(static_cast<int32_t>(layer))).bytes_per_expert();
+  }
+
+ private:
+  // A fill whose copies are queued, and the event behind them.
+  struct QueuedFill {
+    int32_t group = 0;
+    int32_t slot = 0;
+    int64_t layer = 0;
+    device::Event copied;
+    uint64_t point = 0;  // of the ring, behind its copies
+  };
+
+  DeviceCache(const LoadedModel& model, device::Device& device, const CacheOptions& options)
+      : model_(model), device_(device), options_(options) {}
+
+  void observe_other_time();
+  Status take_arrived_fills();
+  Result<Decision> decide(const Lookup& lookup);
+  ServedLookup list_pairs(std::span<const int32_t> ids, const Lookup& lookup);
+  Result<device::Event> free_event();
+  static size_t total_index(int64_t layer, BatchClass batch) {
+    return static_cast<size_t>(layer) * kBatchClasses + static_cast<size_t>(batch);
+  }
+
+  const LoadedModel& model_;
+  device::Device& device_;
+  CacheOptions options_;
+  std::optional<ExpertCache> cache_;
+  std::unique_ptr<ExpertBanks> banks_;
+  std::optional<FixedShare> share_;
+  std::optional<lanes::LanePlanner> lanes_;
+  std::vector<std::optional<plan::LaneModel>> models_;  // [n_groups]
+  std::vector<double> cpu_further_token_;               // [n_groups]
+  plan::DecayedMean other_us_{64, 0, 0};                // of a layer, beside its experts
+  double planned_at_us_ = -1;                           // the last lookup
+  double planned_us_ = 0;                               // and what its experts should take
+  int64_t n_upload_lookups_ = 0;
+  LookupPlan plan_;
+  device::Event uploaded_;
+  uint64_t uploaded_point_ = 0;  // of the ring, at uploaded_
+  uint64_t waited_point_ = 0;    // of the ring; the compute queue waits for the copies before it
+  std::vector<QueuedFill> fills_;
+  std::vector<device::Event> used_events_;  // of arrived fills; the compute queue waits for them
+  std::vector<device::Event> free_events_;
+  enum class Lane : uint8_t { kHit, kUpload, kCpu };
+  std::vector<Lane> lane_of_;         // [n_expert] of the planned lookup
+  std::vector<int32_t> cpu_experts_;  // what is asked of the CPU lane
+  std::vector<int32_t> hit_pairs_;
+  std::vector<int32_t> upload_pairs_;
+  std::vector<int32_t> cpu_pairs_;
+  std::vector<LaneTotals> totals_;  // [n_layer, kBatchClasses]
+  size_t total_index_ = 0;
+};
+
+}  // namespace hotset::engine
+
+#endif  // HOTSET_ENGINE_DEVICE_CACHE_H_

@@ -1,0 +1,54 @@
+// What an engine is asked to be.
+// Thread-compatible: plain values.
+#ifndef HOTSET_ENGINE_ENGINE_OPTIONS_H_
+#define HOTSET_ENGINE_ENGINE_OPTIONS_H_
+
+#include <ggml.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "hotset/base/units.h"
+#include "hotset/device/profile.h"
+#include "hotset/engine/cache_options.h"
+#include "hotset/engine/executor.h"
+#include "hotset/engine/loaded_model.h"
+#include "hotset/model/model_spec.h"
+
+namespace hotset::engine {
+
+enum class FlashAttention { kOff, kOn, kAuto };
+
+struct EngineOptions {
+  int n_threads = 0;       // kernel threads, 1 to 512; 0: one per core
+  int32_t n_ctx = 0;       // positions; 0: the model's own context, at most kDefaultContext
+  int32_t n_ubatch = 512;  // tokens computed together, at least 1
+  int32_t n_outputs = 1;   // tokens of a ubatch whose logits may be wanted
+  FlashAttention flash_attention = FlashAttention::kAuto;
+  ggml_type key_type = GGML_TYPE_F16;
+  ggml_type value_type = GGML_TYPE_F16;
+  LoadOptions load = {};  // its device and placement are filled in by create()
+  // "NAME" or "emu[:...]" as open_device() takes it; empty: the CPU alone.
+  std::string device = {};
+  int64_t n_gpu_layers = -1;           // as place_layers() takes it; with a device only
+  device::Profile* profile = nullptr;  // must outlive the engine
+  RoutingObserver observe_routing = {};
+  // The expert cache of the device: its size, none for what the memory plan leaves, 0 for no cache.
+  std::optional<Bytes> cache_bytes = Bytes{};
+  // Device memory left to others; none for max(512 MiB, 5%), or none of an emulated device's.
+  std::optional<Bytes> headroom = {};
+  CacheOptions cache = {};
+};
+
+inline constexpr int32_t kDefaultContext = 4096;
+
+// Kernel threads when the user gave none: one per physical core that this process may use.
+int default_threads();
+
+// Sets the threads and the context where the user gave none.
+void resolve(const model::ModelSpec& spec, EngineOptions& options);
+
+}  // namespace hotset::engine
+
+#endif  // HOTSET_ENGINE_ENGINE_OPTIONS_H_

@@ -1,0 +1,218 @@
+#include "hotset/engine/engine_plan.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "hotset/device/plan_device.h"
+#include "hotset/engine/device_cache.h"
+#include "hotset/engine/device_graphs.h"
+
+namespace hotset::engine {
+namespace {
+
+// What the device must hold beside the banks, as the code that allocates it counts.
+class Demand {
+ public:
+  Demand(const EngineOptions& options, device::Device& device, device::Backend& cpu)
+      : options_(options), device_(device), cpu_(cpu) {}
+
+  Result<plan::DeviceDemand> measure(ModelDescription& description, const Placement& placement,
+                                     bool flash_attention);
+
+ private:
+  Status build(const LoadedModel& model, device::PlanDevice& counted, const Placement& placement,
+               bool flash_attention, std::vector<CacheGroup> groups);
+
+  const EngineOptions& options_;
+  device::Device& device_;
+  device::Backend& cpu_;
+};
+
+Result<plan::DeviceDemand> Demand::measure(ModelDescription& description,
+                                           const Placement& placement, bool flash_attention) {
+  device::PlanDevice counted(device_);
+  std::vector<CacheGroup> groups;
+  plan::DeviceDemand demand;
+  if (options_.cache_bytes != Bytes{}) {
+    HOTSET_TRY(groups, DeviceCache::form_groups(description, device_, placement, kUnlimitedBudget));
+    for (CacheGroup& group : groups) {
+      demand.all_experts += bank_bytes(group.spec, group.spec.n_experts());
+      // As little as makes a cache: banks are planned last.
+      group.n_slots =
+          std::min<int64_t>(description.spec.router.n_expert_used, group.spec.n_experts() - 1);
+    }
+  }
+  LoadOptions load = options_.load;
+  load.device = &counted;
+  load.placement = placement;
+  load.upload_experts = !groups.empty();
+  Bytes banks;
+  for (const CacheGroup& group : groups) banks += bank_bytes(group.spec, group.n_slots);
+  HOTSET_TRY(std::unique_ptr<LoadedModel> model,
+             LoadedModel::load(std::move(description), cpu_, load));
+  const Status built = build(*model, counted, placement, flash_attention, std::move(groups));
+  const int64_t n_layer = model->spec().n_layer;
+  description = std::move(*model).take_description();
+  HOTSET_RETURN_IF_ERROR(built);
+
+  const device::DeviceInfo& info = device_.info();
+  demand.name = info.name;
+  demand.total_memory = info.memory_total;
+  demand.free_memory = device_.free_memory();
+  demand.dense_weights = counted.total("dense weights");
+  demand.compute_buffers = counted.total("compute buffer");
+  demand.n_layers = n_layer - placement.first_device_layer;
+  // Slot maps lie beside the banks.
+  demand.pairs_and_staging = counted.total("pair buffers and inputs") +
+                             std::max(Bytes{}, counted.total("expert cache") - banks);
+  for (const auto& item : counted.items()) {
+    if (item.what.starts_with("KV cache")) demand.kv_cache += item.n_bytes;
+  }
+  return demand;
+}
+
+Status Demand::build(const LoadedModel& model, device::PlanDevice& counted,
+                     const Placement& placement, bool flash_attention,
+                     std::vector<CacheGroup> groups) {
+  HOTSET_TRY(KvCache kv, KvCache::create(model.spec(),
+                                         {.n_ctx = options_.n_ctx,
+                                          .key_type = options_.key_type,
+                                          .value_type = options_.value_type,
+                                          .flash_attention = flash_attention},
+                                         cpu_.buffer_type(), &counted, placement));
+  std::unique_ptr<DeviceCache> cache;
+  if (!groups.empty()) {
+    HOTSET_TRY(cache, DeviceCache::create(model, counted, std::move(groups), options_.cache));
+  }
+  const int32_t n_ubatch = std::min(options_.n_ubatch, kv.cells().n_cells());
+  const ExecutorOptions executor{.n_ubatch = n_ubatch,
+                                 .n_outputs = std::min(options_.n_outputs, n_ubatch),
+                                 .observe_routing = options_.observe_routing,
+                                 .max_decode_tokens = options_.cache.max_decode_tokens};
+  HOTSET_TRY([[maybe_unused]] const auto graphs,
+             DeviceGraphs::create(model, kv, counted, cpu_, placement, executor,
+                                  cache ? &cache->banks() : nullptr));
+  return {};
+}
+
+// With flash attention, or without where it is `auto` and the device does not have it.
+Result<plan::DeviceDemand> measure_attention(ModelDescription& description, Demand& demand,
+                                             const EngineOptions& options,
+                                             const Placement& placement, bool& flash_attention) {
+  flash_attention = options.flash_attention != FlashAttention::kOff;
+  auto measured = demand.measure(description, placement, flash_attention);
+  if (measured || measured.error().code != ErrorCode::kUnsupported ||
+      options.flash_attention != FlashAttention::kAuto) {
+    return measured;
+  }
+  flash_attention = false;
+  return demand.measure(description, placement, flash_attention);
+}
+
+plan::MemoryRequest request_for(const plan::DeviceDemand& demand, const EngineOptions& options,
+                                const device::DeviceInfo& info) {
+  plan::MemoryRequest request{.devices = {demand},
+                              .tensor_split = {1},
+                              .asked_cache = options.cache_bytes,
+                              .headroom = options.headroom,
+                              .n_ctx = options.n_ctx,
+                              .n_ubatch = options.n_ubatch};
+  if (!request.headroom && info.exact_memory) request.headroom = Bytes{};
+  return request;
+}
+
+std::string why_no_cache(const ModelDescription& description, const EngineOptions& options,
+                         const EnginePlan& plan, Bytes budget) {
+  if (std::ranges::any_of(plan.groups, [](const CacheGroup& g) { return g.n_slots > 0; })) {
+    return "";
+  }
+  if (options.cache_bytes == Bytes{}) return "--moe-cache-mib 0";
+  if (plan.groups.empty()) return "no layer with experts is on the device";
+  const auto k = static_cast<int64_t>(description.spec.router.n_expert_used);
+  Bytes least;
+  for (const CacheGroup& group : plan.groups) least += bank_bytes(group.spec, k);
+  return fmt::format("{} are less than the {} experts that a token needs, {} with the pad slot",
+                     to_string(budget), k, to_string(least));
+}
+
+}  // namespace
+
+Status size_cache(const ModelDescription& description, const device::Device& device, Bytes budget,
+                  EnginePlan& plan) {
+  HOTSET_TRY(plan.groups, DeviceCache::form_groups(description, device, plan.placement, budget));
+  return {};
+}
+
+Result<EnginePlan> plan_engine(ModelDescription& description, const EngineOptions& options,
+                               device::Device& device, device::Backend& cpu) {
+  Demand measure(options, device, cpu);
+  const int64_t n_layer = description.spec.n_layer;
+  EnginePlan result;
+  const auto plan_with = [&](int64_t n_gpu_layers, std::optional<Bytes> cache) -> Status {
+    result.n_gpu_layers = n_gpu_layers;
+    result.placement = place_layers(n_layer, n_gpu_layers);
+    if (n_gpu_layers == 0) return {};
+    HOTSET_TRY(result.demand, measure_attention(description, measure, options, result.placement,
+                                                result.flash_attention));
+    plan::MemoryRequest request = request_for(result.demand, options, device.info());
+    request.asked_cache = cache;
+    HOTSET_TRY(result.memory, plan::plan_memory(request));
+    return {};
+  };
+  int64_t n_gpu_layers = options.n_gpu_layers < 0 ? n_layer + 1 : options.n_gpu_layers;
+  if (options.n_gpu_layers < 0) {
+    // As many layers as fit without a cache.
+    HOTSET_RETURN_IF_ERROR(plan_with(n_gpu_layers, Bytes{}));
+    if (!result.memory.fits()) {
+      int64_t fits = 0;
+      int64_t too_many = n_gpu_layers;
+      while (too_many - fits > 1) {
+        const int64_t middle = (fits + too_many) / 2;
+        HOTSET_RETURN_IF_ERROR(plan_with(middle, Bytes{}));
+        (result.memory.fits() ? fits : too_many) = middle;
+      }
+      // None: the refusal of all of them says most.
+      n_gpu_layers = fits > 0 ? fits : n_layer + 1;
+    }
+  }
+  HOTSET_RETURN_IF_ERROR(plan_with(n_gpu_layers, options.cache_bytes));
+  if (!result.memory.fits()) return result;
+  if (result.memory.devices.empty()) {
+    result.why_no_cache = why_no_cache(description, options, result, {});
+    return result;
+  }
+  const plan::DevicePlan& planned = result.memory.devices.front();
+  if (options.cache_bytes != Bytes{}) {
+    HOTSET_RETURN_IF_ERROR(size_cache(description, device, planned.banks, result));
+  }
+  result.why_no_cache = why_no_cache(description, options, result, planned.banks);
+  return result;
+}
+
+Status shrink_to_free_memory(const ModelDescription& description, const device::Device& device,
+                             const EngineOptions& options, EnginePlan& plan) {
+  plan::DeviceDemand left = plan.demand;
+  left.free_memory = device.free_memory();
+  left.dense_weights = left.kv_cache = Bytes{};
+  HOTSET_TRY(const plan::MemoryPlan memory,
+             plan::plan_memory(request_for(left, options, device.info())));
+  HOTSET_RETURN_IF_ERROR(memory.fits());
+  plan::DevicePlan& planned = plan.memory.devices.front();
+  if (memory.devices.front().banks >= planned.banks) return {};
+  planned.banks = memory.devices.front().banks;
+  return size_cache(description, device, planned.banks, plan);
+}
+
+Result<EnginePlan> plan_without_loading(ModelDescription& description, EngineOptions options) {
+  if (options.device.empty()) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "--plan: found no device, expected --device with one of --list-devices");
+  }
+  resolve(description.spec, options);
+  HOTSET_TRY(device::Backend cpu, device::Backend::cpu(options.n_threads));
+  HOTSET_TRY(const std::unique_ptr<device::Device> device,
+             device::open_device(options.device, {.n_threads = options.n_threads}));
+  return plan_engine(description, options, *device, cpu);
+}
+
+}  // namespace hotset::engine

@@ -1,0 +1,40 @@
+#include "hotset/engine/graph_parts.h"
+
+#include "hotset/base/error.h"
+
+namespace hotset::engine {
+
+ggml_context_ptr new_graph_context(size_t n_tensors, size_t n_graph_nodes) {
+  const size_t graph_bytes =
+      n_graph_nodes > 0 ? ggml_graph_overhead_custom(n_graph_nodes, false) : 0;
+  return ggml_context_ptr(ggml_init({.mem_size = ggml_tensor_overhead() * n_tensors + graph_bytes,
+                                     .mem_buffer = nullptr,
+                                     .no_alloc = true}));
+}
+
+ggml_tensor* part_of(ggml_context* context, ggml_tensor* where, int64_t ne0, int64_t ne1,
+                     int64_t ne2, size_t offset) {
+  ggml_tensor* part = ggml_new_tensor_3d(context, where->type, ne0, ne1, ne2);
+  HOTSET_CHECK(offset + ggml_nbytes(part) <= ggml_nbytes(where));
+  HOTSET_CHECK(
+      ggml_backend_tensor_alloc(where->buffer, part, static_cast<uint8_t*>(where->data) + offset) ==
+      GGML_STATUS_SUCCESS);
+  return part;
+}
+
+void place(GraphBuilder& g, ggml_tensor* result, ggml_tensor* where) {
+  ggml_tensor* root = result;
+  while (root->view_src != nullptr && root->view_offs == 0 &&
+         ggml_nbytes(root) == ggml_nbytes(root->view_src) && ggml_is_contiguous(root)) {
+    root = root->view_src;
+  }
+  if (root->view_src != nullptr || root->buffer != nullptr || root->op == GGML_OP_NONE) {
+    root = ggml_cont(g.context(), result);
+    result = root;
+  }
+  HOTSET_CHECK(root->type == where->type && ggml_nbytes(root) <= ggml_nbytes(where));
+  HOTSET_CHECK(ggml_backend_tensor_alloc(where->buffer, root, where->data) == GGML_STATUS_SUCCESS);
+  ggml_build_forward_expand(g.graph(), result);
+}
+
+}  // namespace hotset::engine

@@ -1,0 +1,36 @@
+// Small pieces of graphs whose inputs and results lie in persistent buffers.
+// Thread-compatible.
+#ifndef HOTSET_ENGINE_GRAPH_PARTS_H_
+#define HOTSET_ENGINE_GRAPH_PARTS_H_
+
+#include <ggml-cpp.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "hotset/base/units.h"
+#include "hotset/engine/graph_builder.h"
+
+namespace hotset::engine {
+
+// A graph that is built once and run many times, its tensors' addresses fixed.
+struct KeptGraph {
+  ggml_context_ptr context;
+  ggml_cgraph* graph = nullptr;
+  Bytes reads;  // of weights and KV memory
+};
+
+// A context for the descriptions of so many tensors and of a graph of so many nodes.
+ggml_context_ptr new_graph_context(size_t n_tensors, size_t n_graph_nodes);
+
+// A tensor of the given shape at byte `offset` of `where`'s memory.
+ggml_tensor* part_of(ggml_context* context, ggml_tensor* where, int64_t ne0, int64_t ne1 = 1,
+                     int64_t ne2 = 1, size_t offset = 0);
+
+// Lets `result` be computed right into `where`. A result that only reshapes another tensor is
+// placed by placing that one; what already lies elsewhere, or is a part of something, is copied.
+void place(GraphBuilder& g, ggml_tensor* result, ggml_tensor* where);
+
+}  // namespace hotset::engine
+
+#endif  // HOTSET_ENGINE_GRAPH_PARTS_H_

@@ -1,0 +1,65 @@
+// Cached decode on the emulated device: the same bits as without a cache for every size, share,
+// policy and batch.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "tests/cached_decode.h"
+
+namespace hotset::test {
+namespace {
+
+using engine::EngineOptions;
+using engine::HitOrder;
+
+class SameBits : public testing::TestWithParam<std::tuple<std::string, int64_t>> {};
+
+TEST_P(SameBits, ForEverySizeSharePolicyAndOrder) {
+  const auto& [architecture, n_slots] = GetParam();
+  const auto path = model_of(architecture);
+  const std::vector<float> expected = script_without_cache(path);
+  for (const double share : {0.0, 0.5, 1.0}) {
+    for (const std::string policy : {"class_lru", "crf", "crf-auto", "lru"}) {
+      for (const bool fills : {false, true}) {
+        EngineOptions options = cache_options("emu:clock=virtual", budget_for(path, n_slots));
+        options.cache = {.policy = policy,
+                         .cpu_share = share,
+                         .fills = fills,
+                         .hit_order = fills ? HitOrder::kQueued : HitOrder::kListed};
+        const auto engine = make_engine(describe(path), options);
+        ASSERT_NE(engine, nullptr);
+        ASSERT_NE(engine->cache(), nullptr);
+        const ExpertCache& core = engine->cache()->core();
+        const bool resident = core.slots(0).n_slots() == core.spec(0).n_experts();
+        ASSERT_EQ(core.slots(0).n_slots(), std::min(n_slots, core.spec(0).n_experts()));
+        EXPECT_EQ(run_script(*engine), expected)
+            << "share " << share << ", " << policy << ", fills " << fills;
+        const LookupCounts counts = core.total_statistics();
+        EXPECT_EQ(counts.lookups > 0, !resident);
+        if (resident) return;  // nothing else matters
+        EXPECT_GT(counts.hits, 0U);
+        if (n_slots > 12) continue;  // too roomy for every lane to get something each time
+        EXPECT_GT(counts.cpu + counts.streamed, 0U);
+        EXPECT_GT(counts.uploads, 0U);  // with any share until the cache is full
+        EXPECT_EQ(counts.fills_entered > 0, fills && share > 0);
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Matrix, SameBits,
+                         testing::Combine(testing::Values("qwen3moe", "qwen2moe", "olmoe", "llama",
+                                                          "gpt-oss", "deepseek2", "glm4moe",
+                                                          "granitemoe"),
+                                          testing::Values(4, 6, 12, 24, kLayers* kExperts)),
+                         [](const auto& p) {
+                           std::string name = std::get<0>(p.param);
+                           std::ranges::replace(name, '-', '_');
+                           return name + "_" + std::to_string(std::get<1>(p.param));
+                         });
+
+}  // namespace
+}  // namespace hotset::test

@@ -1,0 +1,138 @@
+// The memory plan against what is allocated afterwards, on emulated devices of many sizes.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+#include <string>
+
+#include "hotset/engine/engine_plan.h"
+#include "tests/cached_decode.h"
+
+namespace hotset::test {
+namespace {
+
+using engine::EngineOptions;
+using testing::HasSubstr;
+
+EngineOptions auto_cache(const std::string& device) {
+  EngineOptions options = cache_options(device, {});
+  options.cache_bytes = std::nullopt;
+  return options;
+}
+
+TEST(EnginePlan, CountsWhatIsAllocatedAndFillsTheDevice) {
+  for (const std::string architecture : {"qwen3moe", "qwen2moe"}) {
+    const auto path = model_of(architecture);
+    const auto expected = script_without_cache(path);
+    int n_cached = 0;
+    int n_resident = 0;
+    for (int mib = 4; mib <= 24; ++mib) {
+      const auto engine = engine::Engine::create(
+          describe(path), auto_cache("emu:clock=virtual,mib=" + std::to_string(mib)));
+      if (!engine) {
+        EXPECT_EQ(engine.error().code, ErrorCode::kOutOfMemory);
+        EXPECT_THAT(engine.error().message, HasSubstr("missing"));
+        EXPECT_EQ(n_cached + n_resident, 0) << mib << " MiB are refused, but less was enough";
+        continue;
+      }
+      const plan::DevicePlan& planned = (*engine)->plan().memory.devices.front();
+      EXPECT_EQ((*engine)->placement().first_device_layer == 0,
+                (*engine)->plan().n_gpu_layers >= kLayers);
+      if ((*engine)->cache() == nullptr) continue;
+      Bytes banks;
+      for (const CacheGroup& group : (*engine)->plan().groups) {
+        banks += bank_bytes(group.spec, group.n_slots);
+      }
+      const Bytes left = planned.items.back().left - banks;
+      const Bytes free = (*engine)->device()->free_memory();
+      const bool resident = (*engine)->cache()->core().slots(0).n_slots() == kLayers * kExperts;
+      n_resident += resident ? 1 : 0;
+      n_cached += resident ? 0 : 1;
+      EXPECT_GE(free, Bytes{0});
+      if (resident) {
+        EXPECT_GE(free, left);  // and no graphs for lookups
+      } else {
+        EXPECT_EQ(free, left) << mib << " MiB";
+        // Not even one more expert fits.
+        EXPECT_LT(free, 2 * expert_bytes(path));
+      }
+      EXPECT_EQ(run_script(**engine), expected) << mib << " MiB";
+    }
+    EXPECT_GT(n_cached, 0);
+    EXPECT_GT(n_resident, 0);
+  }
+}
+
+TEST(EnginePlan, PutsTheLayersThatFitOnTheDevice) {
+  const auto path = model_of("qwen3moe");
+  EngineOptions options = auto_cache("");
+  options.n_ctx = 4096;
+  options.n_ubatch = 32;
+  const auto alone = make_engine(describe(path), options);
+  const auto expected = run_script(*alone);
+  std::set<int64_t> seen;
+  for (int mib = 2; mib <= 16; ++mib) {
+    options.device = "emu:mib=" + std::to_string(mib);
+    auto description = describe(path);
+    const auto plan = engine::plan_without_loading(description, options);
+    ASSERT_TRUE(plan) << plan.error().message;
+    if (!plan->memory.fits() || !seen.insert(plan->n_gpu_layers).second) continue;
+    const auto engine = make_engine(describe(path), options);
+    ASSERT_NE(engine, nullptr);
+    EXPECT_EQ(engine->plan().n_gpu_layers, plan->n_gpu_layers);
+    EXPECT_EQ(run_script(*engine), expected) << plan->n_gpu_layers;
+  }
+  EXPECT_GE(seen.size(), 2U);  // all of them, and some
+  EXPECT_TRUE(seen.contains(kLayers + 1));
+}
+
+TEST(EnginePlan, RefusesWithNumbersAndAdvice) {
+  const auto path = model_of("qwen3moe");
+  EngineOptions options = cache_options("emu:mib=16", mib(1));
+  options.n_gpu_layers = kLayers + 1;
+  options.n_ubatch = 32;
+  options.n_ctx = 1 << 14;
+  const auto too_much_context = engine::Engine::create(describe(path), options);
+  ASSERT_FALSE(too_much_context);
+  EXPECT_EQ(too_much_context.error().code, ErrorCode::kOutOfMemory);
+  EXPECT_THAT(too_much_context.error().message, HasSubstr("missing"));
+  EXPECT_THAT(too_much_context.error().message, HasSubstr("-c "));
+
+  options = cache_options("emu:mib=12", mib(1));
+  options.n_ubatch = 32;
+  options.headroom = mib(10);
+  options.n_gpu_layers = kLayers + 1;
+  const auto headroom = engine::Engine::create(describe(path), options);
+  ASSERT_FALSE(headroom);
+  EXPECT_THAT(headroom.error().message, HasSubstr("--memory-headroom-mib"));
+
+  int n_refused = 0;
+  for (int mib = 2; mib <= 16; ++mib) {
+    options = cache_options("emu:mib=" + std::to_string(mib), budget_for(path, kLayers * kExperts));
+    options.n_ubatch = 32;
+    const auto asked = engine::Engine::create(describe(path), options);
+    if (asked) continue;
+    const std::string& message = asked.error().message;
+    n_refused += message.find("--moe-cache-mib auto, or at most ") != std::string::npos ? 1 : 0;
+  }
+  EXPECT_GT(n_refused, 0);
+}
+
+TEST(EnginePlan, SaysWhyThereIsNoCache) {
+  const auto path = model_of("qwen3moe");
+  const auto why = [&](const EngineOptions& options) {
+    auto description = describe(path);
+    const auto plan = engine::plan_without_loading(description, options);
+    EXPECT_TRUE(plan) << plan.error().message;
+    return plan ? plan->why_no_cache : "";
+  };
+  EXPECT_THAT(why(cache_options("emu", {})), HasSubstr("--moe-cache-mib 0"));
+  EXPECT_THAT(why(cache_options("emu", Bytes{1000})), HasSubstr("less than the 4 experts"));
+  EXPECT_EQ(why(cache_options("emu", mib(8))), "");
+  EngineOptions head_only = cache_options("emu", mib(8));
+  head_only.n_gpu_layers = 0;
+  EXPECT_THAT(why(head_only), HasSubstr("no layer with experts is on the device"));
+}
+
+}  // namespace
+}  // namespace hotset::test
