@@ -83,6 +83,13 @@ Status apply(const CacheFlags& flags, engine::EngineOptions& options) {
                       "--moe-cache-fills: found '{}', expected one of: on, off", flags.fills);
   }
   cache.fills = flags.fills == "on";
+  if (flags.rates != "measured" && flags.rates != "typical") {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "--moe-cache-rates: found '{}', expected one of: measured, typical",
+                      flags.rates);
+  }
+  cache.rates.reset();
+  if (flags.rates == "typical") cache.rates = plan::kTypicalRates;
   return {};
 }
 

@@ -16,10 +16,11 @@ struct CacheFlags {
   std::string cpu_share = default_cpu_share();  // 0 to 1
   int32_t batch = engine::CacheOptions{}.max_decode_tokens;
   std::string policy = engine::CacheOptions{}.policy;
-  std::string fills = "on";       // on, off
-  std::string headroom_mib = {};  // device memory to leave free; empty: what the plan thinks right
-  bool stats = false;             // statistics at the end and on SIGUSR1
-  std::string trace_out = {};     // routing trace to write (MCT1); empty: none
+  std::string fills = "on";        // on, off
+  std::string rates = "measured";  // measured, typical
+  std::string headroom_mib = {};   // device memory to leave free; empty: what the plan thinks right
+  bool stats = false;              // statistics at the end and on SIGUSR1
+  std::string trace_out = {};      // routing trace to write (MCT1); empty: none
 
   static std::string default_cpu_share();
 };

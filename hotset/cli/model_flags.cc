@@ -107,6 +107,12 @@ void add_cache_options(CLI::App& command, CacheFlags& o) {
       ->transform(one_of({"on", "off"}))
       ->capture_default_str();
   command
+      .add_option("--moe-cache-rates", o.rates,
+                  "What share auto and the fills go by: measured: this machine's rates; typical: "
+                  "those that `hotset replay` assumes, so that a replay repeats every decision")
+      ->transform(one_of({"measured", "typical"}))
+      ->capture_default_str();
+  command
       .add_option("--memory-headroom-mib", o.headroom_mib,
                   "Device memory that stays free, MiB; absent: 5%, at least 512")
       ->check(within(0, kMaxMib));
