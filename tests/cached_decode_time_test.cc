@@ -76,7 +76,7 @@ class TimeModel {
     row_bytes_ = 4.0 * static_cast<double>(describe(path).spec.n_embd);
   }
 
-  // With a cache. The first token also sends every map.
+  // With a cache.
   double cached_us(const TimedToken& token) {
     double us = 0;
     for (const auto& [layer, ids] : token.ids) us += layer_us(static_cast<int32_t>(layer), ids);
@@ -96,7 +96,9 @@ class TimeModel {
  private:
   double layer_us(int32_t layer, const std::vector<int32_t>& ids) {
     const auto k = static_cast<int32_t>(ids.size());
-    double us = std::exchange(stale_map_[layer], false) ? copy_us(4.0 * kExperts) : 0;
+    // Maps are only sent where the device looks slots up by itself.
+    const bool sends_map = std::exchange(stale_map_[layer], false) && order_ == HitOrder::kQueued;
+    double us = sends_map ? copy_us(4.0 * kExperts) : 0;
     const auto lookup = cache_->classify(layer, ids, 1, k);
     HOTSET_CHECK(lookup.has_value());
     std::vector<int32_t> cpu;
@@ -158,7 +160,7 @@ class TimeModel {
   std::vector<double> tensor_bytes_;
   double expert_bytes_ = 0;
   double row_bytes_ = 0;
-  std::map<int32_t, bool> stale_map_ = {{0, true}, {1, true}, {2, true}};
+  std::map<int32_t, bool> stale_map_;
 };
 
 TEST(VirtualTime, IsTheSlowestLaneOfEachLayerPlusRouting) {

@@ -136,9 +136,9 @@ Status DeviceCache::take_arrived_fills() {
   return lanes_->complete_fills(*cache_);
 }
 
-Status DeviceCache::before_routing(int64_t layer) {
+Status DeviceCache::before_routing(int64_t layer, bool uses_map) {
   HOTSET_RETURN_IF_ERROR(take_arrived_fills());
-  return banks_->update_map(layer);
+  return uses_map ? banks_->update_map(layer) : Status();
 }
 
 Result<Decision> DeviceCache::decide(const Lookup& lookup) {
@@ -167,14 +167,12 @@ ServedLookup DeviceCache::list_pairs(std::span<const int32_t> ids, const Lookup&
   for (const int32_t expert : plan_.cpu_experts) {
     lane_of_[static_cast<size_t>(expert)] = Lane::kCpu;
   }
-  const BankedLayer& banked = *banks_->layer(plan_.layer);
   for (size_t c = 0; c < chunks_.size(); ++c) {
     for (size_t i = 0; i < chunks_[c].experts.size(); ++i) {
       const auto expert = static_cast<size_t>(chunks_[c].experts[i]);
       lane_of_[expert] = Lane::kStream;
       chunk_of_[expert] = static_cast<int32_t>(c);
-      stage_slot_[expert] =
-          banked.first_stage + chunks_[c].half * (banked.n_stage / 2) + static_cast<int32_t>(i);
+      stage_slot_[expert] = chunks_[c].slots[i];
     }
     chunks_[c].pairs.clear();
   }
@@ -206,53 +204,60 @@ ServedLookup DeviceCache::list_pairs(std::span<const int32_t> ids, const Lookup&
                       .n_hits = static_cast<int32_t>(lookup.hits.size()),
                       .n_uploads = static_cast<int32_t>(plan_.uploads.size()),
                       .n_cpu = static_cast<int32_t>(plan_.cpu_experts.size())};
+  if (chunks_.empty()) return served;
   for (const StreamChunk& chunk : chunks_) {
     served.n_streamed += static_cast<int32_t>(chunk.experts.size());
   }
-  served.n_cpu -= served.n_streamed;
+  served.n_cpu -= served.n_streamed - served.n_uploads;
+  served.n_uploads = 0;
   return served;
 }
 
-Status DeviceCache::choose_streamed(const Lookup& lookup) {
+Result<StreamChunk*> DeviceCache::add_chunk() {
+  if (n_chunks_ == chunk_store_.size()) {
+    StreamChunk& made = chunk_store_.emplace_back();
+    HOTSET_TRY(made.copied, device_.new_event());
+    HOTSET_TRY(made.computed, device_.new_event());
+  }
+  StreamChunk& chunk = chunk_store_[n_chunks_++];
+  chunk.experts.clear();
+  chunk.slots.clear();
+  chunk.after = -1;
+  return &chunk;
+}
+
+Status DeviceCache::form_chunks(const Lookup& lookup, size_t n_streamed) {
   n_chunks_ = 0;
-  chunks_ = {};
-  const BankedLayer& banked = *banks_->layer(lookup.layer);
-  const int32_t n_half = banked.n_stage / 2;
-  if (n_half == 0 || plan_.cpu_experts.empty()) return {};
-  // What did not get a slot: the experts with the most tokens stream, the others go to the CPU.
-  streamed_.assign(plan_.cpu_experts.begin(), plan_.cpu_experts.end());
-  size_t n_streamed = streamed_.size();
-  n_pairs_of_.assign(n_pairs_of_.size(), 0);
+  const BankedLayer& banked = *banks_->layer(plan_.layer);
+  const auto n_half = static_cast<size_t>(banked.n_stage / 2);
+  for (size_t i = 0; i < plan_.uploads.size(); ++i) {
+    if (i % n_half == 0) {
+      HOTSET_TRY([[maybe_unused]] const StreamChunk* added, add_chunk());
+    }
+    chunk_store_[n_chunks_ - 1].experts.push_back(plan_.uploads[i].expert);
+    chunk_store_[n_chunks_ - 1].slots.push_back(plan_.uploads[i].slot);
+  }
   for (const Miss& miss : lookup.misses) {
     n_pairs_of_[static_cast<size_t>(miss.expert)] = miss.n_pairs;
   }
+  // Those with the most tokens; ties by expert, as the list comes.
+  streamed_.assign(plan_.cpu_experts.begin(), plan_.cpu_experts.end());
   std::ranges::stable_sort(streamed_, std::greater{}, [&](int32_t expert) {
     return n_pairs_of_[static_cast<size_t>(expert)];
   });
-  if (share_) {
-    n_streamed -= static_cast<size_t>(*options_.cpu_share * static_cast<double>(n_streamed) + 0.5);
-  } else {
-    stream_misses_.clear();
-    for (const int32_t expert : streamed_) {
-      stream_misses_.push_back(
-          {.expert = expert, .n_tokens = n_pairs_of_[static_cast<size_t>(expert)]});
-    }
-    HOTSET_TRY(n_streamed, lanes_->streamed(lookup.group, stream_misses_));
-  }
-  streamed_.resize(n_streamed);
+  streamed_.resize(std::min(n_streamed, streamed_.size()));
   // In the order of the file, so that neighbours are one copy.
   std::ranges::sort(streamed_);
-  for (size_t i = 0; i < n_streamed; i += static_cast<size_t>(n_half)) {
-    const size_t n = std::min(static_cast<size_t>(n_half), n_streamed - i);
-    if (n_chunks_ == chunk_store_.size()) {
-      StreamChunk& made = chunk_store_.emplace_back();
-      HOTSET_TRY(made.copied, device_.new_event());
-      HOTSET_TRY(made.computed, device_.new_event());
+  const size_t n_before = n_chunks_;
+  for (size_t i = 0; i < streamed_.size(); ++i) {
+    const size_t half = i / n_half % 2;
+    if (i % n_half == 0) {
+      HOTSET_TRY(StreamChunk* const chunk, add_chunk());
+      if (n_chunks_ > n_before + 2) chunk->after = static_cast<int32_t>(n_chunks_) - 3;
     }
-    StreamChunk& chunk = chunk_store_[n_chunks_++];
-    chunk.experts.assign(streamed_.begin() + static_cast<std::ptrdiff_t>(i),
-                         streamed_.begin() + static_cast<std::ptrdiff_t>(i + n));
-    chunk.half = static_cast<int32_t>((n_chunks_ - 1) % 2);
+    StreamChunk& chunk = chunk_store_[n_chunks_ - 1];
+    chunk.experts.push_back(streamed_[i]);
+    chunk.slots.push_back(banked.first_stage + static_cast<int32_t>(half * n_half + i % n_half));
   }
   chunks_ = std::span(chunk_store_).first(n_chunks_);
   return {};
@@ -260,18 +265,18 @@ Status DeviceCache::choose_streamed(const Lookup& lookup) {
 
 Status DeviceCache::queue_chunk(size_t index) {
   StreamChunk& chunk = chunks_[index];
-  // Its half of the staging area is free once the chunk before the last one is computed.
-  if (index >= 2) {
-    HOTSET_RETURN_IF_ERROR(device_.queue_wait(QueueId::kTransfer, chunks_[index - 2].computed));
+  if (chunk.after >= 0) {
+    HOTSET_RETURN_IF_ERROR(
+        device_.queue_wait(QueueId::kTransfer, chunks_[static_cast<size_t>(chunk.after)].computed));
   }
   for (size_t i = 0; i < chunk.experts.size();) {
     size_t n = 1;
     while (i + n < chunk.experts.size() &&
-           chunk.experts[i + n] == chunk.experts[i] + static_cast<int32_t>(n)) {
+           chunk.experts[i + n] == chunk.experts[i] + static_cast<int32_t>(n) &&
+           chunk.slots[i + n] == chunk.slots[i] + static_cast<int32_t>(n)) {
       ++n;
     }
-    HOTSET_RETURN_IF_ERROR(banks_->copy(plan_.layer, chunk.experts[i],
-                                        stage_slot_[static_cast<size_t>(chunk.experts[i])],
+    HOTSET_RETURN_IF_ERROR(banks_->copy(plan_.layer, chunk.experts[i], chunk.slots[i],
                                         static_cast<int32_t>(n), "stream"));
     i += n;
   }
@@ -305,9 +310,21 @@ Result<ServedLookup> DeviceCache::plan(int64_t layer, std::span<const int32_t> i
   observe_other_time();
   HOTSET_TRY(const Lookup lookup, cache_->classify(static_cast<int32_t>(layer), ids, n_tokens, k));
   size_t n_crossing = lookup.misses.size();
+  bool all_on_cpu = false;
   if (is_prefill(n_tokens)) {
+    if (!share_) {
+      HOTSET_TRY(const lanes::LanePlanner::Prefill prefill, lanes_->plan_prefill(lookup));
+      all_on_cpu = prefill.all_on_cpu;
+      n_crossing = all_on_cpu ? 0 : prefill.n_uploads;
+    }
     HOTSET_TRY(plan_, cache_->commit_prefill(lookup, static_cast<int32_t>(n_crossing)));
-    HOTSET_RETURN_IF_ERROR(choose_streamed(lookup));
+    size_t n_streamed = n_crossing - std::min(n_crossing, plan_.uploads.size());
+    if (share_) {
+      n_streamed = plan_.cpu_experts.size();
+      n_streamed -=
+          static_cast<size_t>(*options_.cpu_share * static_cast<double>(n_streamed) + 0.5);
+    }
+    HOTSET_RETURN_IF_ERROR(form_chunks(lookup, n_streamed));
   } else {
     chunks_ = {};
     HOTSET_TRY(const Decision decision, decide(lookup));
@@ -331,7 +348,9 @@ Result<ServedLookup> DeviceCache::plan(int64_t layer, std::span<const int32_t> i
   }
 #endif
   total_index_ = total_index(layer, batch_class(n_tokens));
-  return list_pairs(ids, lookup);
+  ServedLookup served = list_pairs(ids, lookup);
+  served.all_on_cpu = all_on_cpu;
+  return served;
 }
 
 void DeviceCache::routing_arrived() {
@@ -347,7 +366,8 @@ int32_t DeviceCache::device_slot(int32_t expert) const {
 
 Status DeviceCache::queue_uploads() {
   const double start_us = device_.now_us();
-  const std::span<const Upload> uploads = plan_.uploads;
+  // A prefill's are in its chunks.
+  const auto uploads = chunks_.empty() ? plan_.uploads : std::span<const Upload>();
   for (size_t i = 0; i < uploads.size();) {
     size_t n = 1;
     // Neighbours in the file that become neighbours in the bank are one copy.
@@ -430,6 +450,7 @@ void DeviceCache::compare_with_cpu() {
 }
 
 bool DeviceCache::wants_upload_time() {
+  if (!chunks_.empty()) return false;
   // A device tells no times: now and then the host waits for the uploads of a lookup, which it
   // would do a little later anyway.
   constexpr int64_t kLookupsPerSample = 16;

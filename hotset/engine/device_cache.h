@@ -1,7 +1,8 @@
 // The expert cache of one device: the core that plans lookups, and the banks in which its plans
 // become true. Serves one layer of one token step at a time:
 //
-//   before_routing(layer)    arrived fills enter, the layer's slot map is brought to the device
+//   before_routing(layer)    arrived fills enter; where the device looks up slots by itself, the
+//                            layer's slot map is brought there
 //   plan(layer, ids)         which pairs are where; the host has waited for ids
 //   queue_uploads()          copies of missing experts, then uploads_arrive() for the compute queue
 //   queue_fills()            copies that nobody waits for yet
@@ -33,11 +34,14 @@
 
 namespace hotset::engine {
 
-// Experts of a prefill that pass through one half of the staging area.
+// Experts of a prefill that are copied together: into slots of their own, or through one half of
+// the staging area.
 struct StreamChunk {
   std::vector<int32_t> experts;  // ascending
+  std::vector<int32_t> slots;    // theirs
   std::vector<int32_t> pairs;    // theirs
-  int32_t half = 0;
+  // The chunk that used the same half before, whose pairs must be computed first; -1: none.
+  int32_t after = -1;
   device::Event copied;
   device::Event computed;
 };
@@ -47,11 +51,13 @@ struct ServedLookup {
   std::span<const int32_t> hit_pairs;     // of experts that were resident
   std::span<const int32_t> upload_pairs;  // of experts that are uploaded for this lookup
   std::span<const int32_t> cpu_pairs;     // of experts that the CPU computes
-  std::span<const StreamChunk> chunks;    // of a prefill: what is uploaded without getting a slot
+  std::span<const StreamChunk> chunks;    // of a prefill: everything that crosses the link
   int32_t n_hits = 0;                     // distinct experts
   int32_t n_uploads = 0;
   int32_t n_cpu = 0;
-  int32_t n_streamed = 0;
+  int32_t n_streamed = 0;  // in chunks
+  // The CPU computes every pair, also of resident experts; nothing is on the device.
+  bool all_on_cpu = false;
 };
 
 // What one lane did for the lookups of a layer and a batch class.
@@ -93,7 +99,7 @@ class DeviceCache {
   bool is_prefill(int32_t n_tokens) const { return n_tokens > options_.max_decode_tokens; }
 
   // Errors: kDevice. Requires: serves(layer).
-  Status before_routing(int64_t layer);
+  Status before_routing(int64_t layer, bool uses_map);
   // The host has waited for everything that was on the compute queue.
   void routing_arrived();
 
@@ -175,7 +181,9 @@ class DeviceCache {
   void observe_other_time();
   Status take_arrived_fills();
   Result<Decision> decide(const Lookup& lookup);
-  Status choose_streamed(const Lookup& lookup);
+  // Of the planned prefill: what got a slot, and `n_streamed` of the experts that got none.
+  Status form_chunks(const Lookup& lookup, size_t n_streamed);
+  Result<StreamChunk*> add_chunk();
   ServedLookup list_pairs(std::span<const int32_t> ids, const Lookup& lookup);
   Result<device::Event> free_event();
   static size_t total_index(int64_t layer, BatchClass batch) {
@@ -217,7 +225,6 @@ class DeviceCache {
   std::vector<int32_t> stage_slot_;  // [n_expert]
   std::vector<int32_t> n_pairs_of_;  // [n_expert] of a missing one
   std::vector<int32_t> streamed_;
-  std::vector<plan::Miss> stream_misses_;
   std::vector<StreamChunk> chunk_store_;  // as many as any lookup had
   size_t n_chunks_ = 0;
   std::span<StreamChunk> chunks_;     // of the planned lookup

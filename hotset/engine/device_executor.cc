@@ -129,7 +129,9 @@ Status DeviceExecutor::run(std::span<const BatchToken> ubatch, std::span<const i
     const bool is_cached = n_rows > 0 && cache_ != nullptr && cache_->serves(segment.routes);
     const bool served = is_cached && !cache_->bypassed();
     if (is_cached && !served) cache_->note_bypassed(segment.routes);
-    if (served) HOTSET_RETURN_IF_ERROR(cache_->before_routing(segment.routes));
+    if (served) {
+      HOTSET_RETURN_IF_ERROR(cache_->before_routing(segment.routes, queues_hits_of(n_rows)));
+    }
     if (ggml_graph_n_nodes(kept.graph) > 0) {
       const device::Label label{segment.routes < 0 ? "head" : "attention",
                                 static_cast<int32_t>(segment.first_layer)};
@@ -139,7 +141,7 @@ Status DeviceExecutor::run(std::span<const BatchToken> ubatch, std::span<const i
     KeptGraph& experts = set->experts[n_routed++];
     if (n_rows == 0) continue;
     HOTSET_RETURN_IF_ERROR(fetch_routing(i, segment.routes, n_rows));
-    HOTSET_RETURN_IF_ERROR(served ? serve(segment.routes, i, n_rows)
+    HOTSET_RETURN_IF_ERROR(served ? serve(segment.routes, i, experts, n_rows)
                                   : run_experts(segment.routes, experts, n_rows));
   }
   HOTSET_RETURN_IF_ERROR(queue_resident_ids(shape));
@@ -286,6 +288,10 @@ Result<Bytes> DeviceExecutor::chosen_bytes(int64_t layer, int64_t n_rows) {
 
 Status DeviceExecutor::run_experts(int64_t layer, KeptGraph& experts, int64_t n_rows) {
   HOTSET_RETURN_IF_ERROR(wait_for_routing(layer, n_rows));
+  return compute_all_on_cpu(layer, experts, n_rows);
+}
+
+Status DeviceExecutor::compute_all_on_cpu(int64_t layer, KeptGraph& experts, int64_t n_rows) {
   HOTSET_TRY(const Bytes reads, chosen_bytes(layer, n_rows));
   const HostTensors& host = graphs_->host();
   auto job = [&] { return cpu_.compute(experts.graph); };
@@ -296,12 +302,12 @@ Status DeviceExecutor::run_experts(int64_t layer, KeptGraph& experts, int64_t n_
                         {"results", static_cast<int32_t>(layer)});
 }
 
-Status DeviceExecutor::serve(int64_t layer, size_t index, int32_t n_rows) {
+Status DeviceExecutor::serve(int64_t layer, size_t index, KeptGraph& experts, int32_t n_rows) {
   const size_t parity = index % 2;
   const bool one_token = n_rows == 1;
   const Bytes expert_bytes = cache_->expert_bytes(layer);
   const auto label_layer = static_cast<int32_t>(layer);
-  const bool hits_queued = queues_hits_ && !cache_->is_prefill(n_rows);
+  const bool hits_queued = queues_hits_of(n_rows);
   if (hits_queued) {
     HOTSET_TRY(KeptGraph* const hits, graphs_->lookups().all_pairs(layer, parity, n_rows));
     HOTSET_RETURN_IF_ERROR(device_.compute(hits->graph, hits->reads, {"hits", label_layer}));
@@ -314,6 +320,7 @@ Status DeviceExecutor::serve(int64_t layer, size_t index, int32_t n_rows) {
   LaneTotals& totals = cache_->totals();
   totals.wait_us += wait_us;
   n_listed_ = 0;
+  if (served.all_on_cpu) return compute_all_on_cpu(layer, experts, n_rows);
 
   // The CPU lane first: what follows only queues.
   LaneJob job{.name = "experts", .layer = layer, .start_us = device_.now_us()};

@@ -68,8 +68,9 @@ class DeviceExecutor final : public Executor {
   Status wait_for_routing(int64_t layer, int64_t n_rows);
   // All experts of a layer on the CPU.
   Status run_experts(int64_t layer, KeptGraph& experts, int64_t n_rows);
+  Status compute_all_on_cpu(int64_t layer, KeptGraph& experts, int64_t n_rows);
   // A layer of the cache.
-  Status serve(int64_t layer, size_t index, int32_t n_rows);
+  Status serve(int64_t layer, size_t index, KeptGraph& experts, int32_t n_rows);
   Status compute_listed(const char* name, int64_t layer, size_t parity, bool one_token,
                         std::span<const int32_t> pairs, int64_t n_experts);
   Status stream(int64_t layer, size_t parity, const ServedLookup& served);
@@ -87,6 +88,10 @@ class DeviceExecutor final : public Executor {
   // Waits for the job of the CPU lane. Returns what it took, in microseconds.
   Result<double> finish_cpu_lane(const LaneJob& job, Bytes reads);
   std::span<const int32_t> routed_ids(int64_t n_rows) const;
+  // Whether the hits of a lookup of so many tokens are queued before they are known.
+  bool queues_hits_of(int32_t n_tokens) const {
+    return queues_hits_ && !cache_->is_prefill(n_tokens);
+  }
 
   const LoadedModel& model_;
   KvCache& kv_;

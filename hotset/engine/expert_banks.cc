@@ -63,6 +63,12 @@ Result<std::unique_ptr<ExpertBanks>> ExpertBanks::create(const LoadedModel& mode
   HOTSET_RETURN_IF_ERROR(banks->create_ring());
   HOTSET_RETURN_IF_ERROR(banks->fill_vectors());
   HOTSET_RETURN_IF_ERROR(banks->fill_resident());
+  // Now, so that the first lookups need not wait for it.
+  for (size_t i = 0; i < banks->layers_.size() && !device.plans_only(); ++i) {
+    if (banks->layers_[i].map == nullptr) continue;
+    HOTSET_RETURN_IF_ERROR(banks->update_map(static_cast<int64_t>(i)));
+  }
+  HOTSET_RETURN_IF_ERROR(device.wait_idle());
   return banks;
 }
 

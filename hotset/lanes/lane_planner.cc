@@ -109,15 +109,28 @@ Result<std::span<const int32_t>> LanePlanner::choose_cpu_experts(const Lookup& l
   return std::span(cpu_experts_).first(n_cpu);
 }
 
-Result<size_t> LanePlanner::streamed(int32_t group, std::span<const plan::Miss> misses) {
-  const GroupState& state = groups_[static_cast<size_t>(group)];
+Result<LanePlanner::Prefill> LanePlanner::plan_prefill(const Lookup& lookup) {
+  const GroupState& state = groups_[static_cast<size_t>(lookup.group)];
+  misses_.clear();
+  for (const Miss& miss : lookup.misses) {
+    misses_.push_back({.expert = miss.expert, .n_tokens = miss.n_pairs});
+  }
   // Chunks are computed while others are copied: of what the device computes only the last chunk
   // comes behind the copies, so its part is left out.
   plan::LaneCosts costs = state.costs;
   costs.pairs = {};
-  HOTSET_TRY(const plan::LaneChoice choice,
-             chooser_.choose(costs, {.expert_bytes = state.expert_bytes}, misses));
-  return choice.n_uploads;
+  const plan::LookupWork work{.expert_bytes = state.expert_bytes, .hit_us = hit_us(state, lookup)};
+  HOTSET_TRY(const plan::LaneChoice choice, chooser_.choose(costs, work, misses_));
+  // Lists and graphs that nothing overlaps with: of hits, of slots that were filled, of the last
+  // chunk, and for the rows of the CPU lane.
+  constexpr double kSteps = 4;
+  const double us = choice.cost().done_us() + kSteps * state.costs.pairs.turn_us;
+  double cpu_us = state.costs.cpu_solo.turn_us;
+  for (const Hit& hit : lookup.hits) cpu_us += state.costs.cpu_solo.expert_us.at(hit.n_pairs);
+  for (const plan::Miss& miss : misses_) {
+    cpu_us += state.costs.cpu_solo.expert_us.at(miss.n_tokens);
+  }
+  return Prefill{.n_uploads = choice.n_uploads, .all_on_cpu = cpu_us <= us};
 }
 
 Result<int32_t> LanePlanner::max_fills(const Lookup& lookup, size_t n_uploads) {

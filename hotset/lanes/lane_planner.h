@@ -52,9 +52,14 @@ class LanePlanner {
   // any function. Requires: lookup.cached.
   Result<std::span<const int32_t>> choose_cpu_experts(const Lookup& lookup);
 
-  // How many of `misses` (most tokens first) a prefill streams through the link, the others being
-  // left to the CPU lane. Uploads are worth nothing later here.
-  Result<size_t> streamed(int32_t group, std::span<const plan::Miss> misses);
+  // How a prefill is served: `n_uploads` of its misses, those with the most tokens, cross the link,
+  // the CPU lane takes the others; or it takes everything, resident experts included.
+  struct Prefill {
+    size_t n_uploads = 0;
+    bool all_on_cpu = false;
+  };
+  // By the costs alone: uploads are worth nothing later here.
+  Result<Prefill> plan_prefill(const Lookup& lookup);
 
   // How many fills the modelled link has room for if `n_uploads` of the misses cross it.
   // Requires: n_uploads <= lookup.misses.size().

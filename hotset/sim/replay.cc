@@ -61,6 +61,7 @@ class Replayer {
   std::vector<int64_t> clock_;      // [n_layer] tokens seen
   std::vector<int64_t> n_counted_;  // [n_layer] tokens counted
   ReplayResult result_;
+  size_t n_crossing_ = 0;  // misses of the lookup that a prefill lets cross the link
 };
 
 Status validate_options(const TraceHeader& header, const ReplayOptions& options) {
@@ -190,8 +191,13 @@ Result<Decision> Replayer::decide(const TraceLookup& traced, const Lookup& looku
 }
 
 Result<LookupPlan> Replayer::serve(const TraceLookup& traced, const Lookup& lookup) {
+  n_crossing_ = lookup.misses.size();
   if (is_prefill(lookup)) {
-    return cache_->commit_prefill(lookup, static_cast<int32_t>(lookup.misses.size()));
+    if (options_->share.is_auto && lookup.cached) {
+      HOTSET_TRY(const lanes::LanePlanner::Prefill prefill, lanes_->plan_prefill(lookup));
+      n_crossing_ = prefill.all_on_cpu ? 0 : prefill.n_uploads;
+    }
+    return cache_->commit_prefill(lookup, static_cast<int32_t>(n_crossing_));
   }
   HOTSET_TRY(const Decision decision, decide(traced, lookup));
   return cache_->commit(lookup, decision);
@@ -218,7 +224,7 @@ Status Replayer::step(const TraceLookup& traced) {
   const int64_t n_cpu = is_prefill(lookup) && lookup.cached ? 0 : std::ssize(plan.cpu_experts);
   if (counts) count(lookup, plan, n_cpu);
   HOTSET_TRY(const double lookup_us,
-             lanes_->commit(lookup, plan, lookup.misses.size() - static_cast<size_t>(n_cpu)));
+             lanes_->commit(lookup, plan, n_crossing_ - static_cast<size_t>(n_cpu)));
   if (counts) result_.modelled_us += lookup_us;
   if (!futures_.empty() && !bypassed) futures_[group_of(traced)]->advance();
   return {};
