@@ -51,7 +51,7 @@ struct GoldenRun {
 
 // What the golden's README describes: the prompt, then greedy tokens, a row after each.
 inline GoldenRun run_golden(engine::ModelDescription description, const Golden& golden,
-                            const std::string& device = "") {
+                            const std::string& device = "", Bytes cache = {}, double share = 0.5) {
   GoldenRun run;
   const engine::EngineOptions options{
       .n_threads = 1,
@@ -67,6 +67,8 @@ inline GoldenRun run_golden(engine::ModelDescription description, const Golden& 
             auto& all = run.routing[std::to_string(layer)];
             all.insert(all.end(), ids.begin(), ids.end());
           },
+      .cache_bytes = cache,
+      .cache = {.cpu_share = share},
   };
   const auto engine = make_engine(std::move(description), options);
   if (engine == nullptr) return run;

@@ -131,6 +131,7 @@ CacheState cache_state(const engine::Engine& engine, std::optional<Bytes> asked)
     state.device_bytes = engine.cache()->banks().device_bytes();
     state.source_is_pinned = engine.cache()->banks().source_is_pinned();
     state.options = engine.cache()->options();
+    state.why_bypassed = engine.cache()->why_bypassed();
   }
   return state;
 }
@@ -142,12 +143,13 @@ std::string cache_verdict(const CacheState& state) {
         "by the CPU",
         state.n_layer, state.n_expert);
   }
-  if (state.has_slots()) return "expert cache on: " + on_text(state);
+  if (state.has_slots() && state.why_bypassed.empty()) return "expert cache on: " + on_text(state);
   return fmt::format(
       "expert cache off: {}; {} ({}): {}, the CPU computes all routed experts; "
       "copies {}, {} memory",
-      off_reason(state), state.device->name, state.device->description, placement_text(state),
-      overlap_text(*state.device), state.device->pinned_memory ? "pinned" : "pageable");
+      state.why_bypassed.empty() ? off_reason(state) : state.why_bypassed, state.device->name,
+      state.device->description, placement_text(state), overlap_text(*state.device),
+      state.device->pinned_memory ? "pinned" : "pageable");
 }
 
 std::string cache_warning(const CacheState& state) {

@@ -29,6 +29,7 @@ struct CacheState {
   Bytes device_bytes = {};                  // of the cache
   bool source_is_pinned = false;
   engine::CacheOptions options = {};
+  std::string why_bypassed = {};  // the CPU computes everything although there are slots
 
   bool has_slots() const;
 };

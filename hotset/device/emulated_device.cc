@@ -89,6 +89,11 @@ class EmulatedDevice final : public Device {
   double transfer_us(double n_bytes, double gbps) const {
     return emulated_.latency_us + n_bytes / (gbps * kBytesPerUsOfGbps);
   }
+  // A rate as it is at the host's time.
+  double rate_now(double gbps, double changed_gbps) const {
+    const bool has_changed = emulated_.change_us > 0 && timeline_.now_us() >= emulated_.change_us;
+    return has_changed && changed_gbps > 0 ? changed_gbps : gbps;
+  }
   Status check_event(Event event) const;
   Status check_room(Bytes n_bytes, std::string_view what);
   void inject_entry_faults(QueueEntry& entry);
@@ -212,7 +217,9 @@ Status EmulatedDevice::copy(QueueId queue, QueueEntry entry, const void* host) {
   if (entry.number == faults.fail_copy) entry.fault = QueueEntry::Fault::kFail;
   if (entry.number == faults.short_copy) entry.fault = QueueEntry::Fault::kShort;
   if (faults.late_us > 0) entry.late_us = late_.uniform() * faults.late_us;
-  const double duration_us = transfer_us(static_cast<double>(entry.n_bytes), emulated_.link_gbps);
+  const double duration_us =
+      transfer_us(static_cast<double>(entry.n_bytes),
+                  rate_now(emulated_.link_gbps, emulated_.changed_link_gbps));
   if (!emulated_.virtual_clock) entry.least_us = duration_us;
   inject_entry_faults(entry);
   enqueue(queue, entry, duration_us);
@@ -314,7 +321,8 @@ double EmulatedDevice::event_time_us(Event event) const {
 
 std::optional<double> EmulatedDevice::modelled_cpu_us(Bytes reads) const {
   if (!emulated_.virtual_clock) return std::nullopt;
-  return static_cast<double>(reads.count) / (emulated_.cpu_gbps * kBytesPerUsOfGbps);
+  return static_cast<double>(reads.count) /
+         (rate_now(emulated_.cpu_gbps, emulated_.changed_cpu_gbps) * kBytesPerUsOfGbps);
 }
 
 Status EmulatedDevice::work(const QueueEntry& entry) {

@@ -13,6 +13,12 @@
 //   clock=real     real: copies take at least their time, graphs what they take
 //                  virtual: nothing sleeps, times are computed (device.h)
 //
+// Other conditions, from a time of the virtual clock on:
+//
+//   change_us=t    the time; 0 is never
+//   gbps2=x        rate of the link from then on; absent: as before
+//   cpu_gbps2=x    rate of the CPU lane from then on
+//
 // Faults, for tests; n counts from 1, 0 is never:
 //
 //   fail_copy=n    the n-th copy fails
@@ -57,6 +63,9 @@ struct EmulatedOptions {
   double device_gbps = 200;
   double cpu_gbps = 20;
   bool virtual_clock = false;
+  double change_us = 0;          // of the virtual clock; 0: never
+  double changed_link_gbps = 0;  // 0: as before
+  double changed_cpu_gbps = 0;
   EmulatedFaults faults = {};
 };
 

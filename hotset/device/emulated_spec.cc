@@ -13,6 +13,7 @@ namespace {
 constexpr double kMaxGbps = 1e6;
 constexpr double kMinGbps = 1e-3;
 constexpr double kMaxUs = 1e6;  // a second: a test that sleeps longer has lost its way
+constexpr double kMaxTimeUs = 1e12;
 constexpr int64_t kMaxMib = 1 << 24;
 constexpr int64_t kMaxCount = int64_t{1} << 62;
 
@@ -66,6 +67,9 @@ std::vector<Key> keys(EmulatedOptions& options) {
          options.virtual_clock = text == "virtual";
          return text == "virtual" || text == "real";
        }},
+      number("change_us", 0, kMaxTimeUs, options.change_us),
+      number("gbps2", kMinGbps, kMaxGbps, options.changed_link_gbps),
+      number("cpu_gbps2", kMinGbps, kMaxGbps, options.changed_cpu_gbps),
       count("fail_copy", faults.fail_copy),
       count("short_copy", faults.short_copy),
       count("fail_graph", faults.fail_graph),

@@ -4,6 +4,8 @@
 #include <functional>
 #include <utility>
 
+#include "hotset/base/log.h"
+
 namespace hotset::engine {
 
 using device::QueueId;
@@ -83,6 +85,8 @@ Result<std::unique_ptr<DeviceCache>> DeviceCache::create(const LoadedModel& mode
   HOTSET_TRY(cache->cache_, ExpertCache::create(std::move(groups), options.policy));
   if (options.cpu_share) {
     HOTSET_TRY(cache->share_, FixedShare::create(static_cast<float>(*options.cpu_share), n_layer));
+  } else if (cache->learns()) {
+    HOTSET_TRY(cache->guard_, plan::NeverSlower::create({}));
   }
   HOTSET_TRY(cache->lanes_, lanes::LanePlanner::create(options.rates.value_or(plan::kTypicalRates),
                                                        *cache->cache_));
@@ -142,6 +146,9 @@ Result<Decision> DeviceCache::decide(const Lookup& lookup) {
   if (share_) {
     const auto n_share = static_cast<size_t>(share_->take(lookup));
     for (const Miss& miss : lookup.misses.first(n_share)) cpu_experts_.push_back(miss.expert);
+  } else if (guard_ && !guard_->uploads_allowed()) {
+    for (const Miss& miss : lookup.misses) cpu_experts_.push_back(miss.expert);
+    return Decision{.cpu_experts = cpu_experts_};
   } else {
     HOTSET_TRY(const auto chosen, lanes_->choose_cpu_experts(lookup));
     cpu_experts_.assign(chosen.begin(), chosen.end());
@@ -308,6 +315,13 @@ Result<ServedLookup> DeviceCache::plan(int64_t layer, std::span<const int32_t> i
     n_crossing -= plan_.cpu_experts.size();
   }
   HOTSET_TRY(planned_us_, lanes_->commit(lookup, plan_, n_crossing));
+  if (guard_ && models_[static_cast<size_t>(lookup.group)]) {
+    step_planned_us_ += planned_us_;
+    step_cheapest_us_ += lanes_->cheapest_us();
+    step_no_cache_us_ += lane_model(lookup.group)
+                             .no_cache_us(static_cast<double>(lookup.hits.size()) +
+                                          static_cast<double>(lookup.misses.size()));
+  }
   if (!plan_.uploads.empty()) banks_->map_changed(layer);
   for (const Eviction& eviction : plan_.evictions) banks_->map_changed(eviction.key.layer);
 #ifdef HOTSET_SEEDED_BUG_EARLY_REUSE  // which a test must notice: the next victim's slot is taken
@@ -363,6 +377,56 @@ Status DeviceCache::start_lane_model(int32_t group, double cpu_further_token) {
                                                   .prior = lanes_->costs(group),
                                                   .min_concurrent_weight = 1}));
   return {};
+}
+
+void DeviceCache::begin_step(int32_t n_tokens) {
+  is_step_of_one_ = guard_.has_value() && n_tokens == 1 && why_bypassed_.empty();
+  step_planned_us_ = step_cheapest_us_ = step_no_cache_us_ = 0;
+  is_probe_ = is_step_of_one_ && step_no_cache_mean_.weight() > 0 &&
+              guard_->wants_probe(step_no_cache_mean_.mean());
+  // A probe's time is no layer's other time.
+  if (is_probe_) planned_at_us_ = -1;
+}
+
+void DeviceCache::note_bypassed(int64_t layer) {
+  const int32_t group = cache_->group_of(static_cast<int32_t>(layer));
+  if (!models_[static_cast<size_t>(group)]) return;
+  step_no_cache_us_ +=
+      lane_model(group).no_cache_us(static_cast<double>(model_.spec().router.n_expert_used));
+}
+
+Status DeviceCache::end_step(double step_us) {
+  const bool was_probe = std::exchange(is_probe_, false);
+  if (!std::exchange(is_step_of_one_, false) || !(step_us > 0)) return {};
+  if (!was_probe) {
+    step_other_us_.observe(std::max(0.0, step_us - step_planned_us_));
+    step_no_cache_mean_.observe(step_other_us_.mean() + step_no_cache_us_);
+  }
+  const double other_us = step_other_us_.mean();
+  const double no_cache_us = other_us + step_no_cache_us_;
+  const double cache_us = was_probe ? no_cache_us : other_us + step_cheapest_us_;
+  if (!(no_cache_us > 0 && cache_us > 0)) return {};
+  HOTSET_TRY(const auto change, guard_->observe({.is_probe = was_probe,
+                                                 .token_us = step_us,
+                                                 .no_cache_us = no_cache_us,
+                                                 .cache_us = cache_us}));
+  if (change) log_info("{}", plan::describe(*change));
+  return {};
+}
+
+void DeviceCache::compare_with_cpu() {
+  if (share_ || !learns()) return;
+  const auto k = static_cast<double>(model_.spec().router.n_expert_used);
+  for (int32_t group = 0; group < cache_->n_groups(); ++group) {
+    if (!models_[static_cast<size_t>(group)]) continue;
+    const plan::LaneCosts& costs = lanes_->costs(group);
+    const double device_us = costs.pairs.turn_us + k * costs.pairs.expert_us.at(1);
+    const double cpu_us = lane_model(group).no_cache_us(k);
+    if (device_us < cpu_us) return;
+    why_bypassed_ =
+        fmt::format("{} takes {:.0f} us for the {} experts of a layer and token, the CPU {:.0f} us",
+                    device_.info().name, device_us, static_cast<int64_t>(k), cpu_us);
+  }
 }
 
 bool DeviceCache::wants_upload_time() {

@@ -29,6 +29,7 @@
 #include "hotset/engine/loaded_model.h"
 #include "hotset/lanes/lane_planner.h"
 #include "hotset/plan/lane_model.h"
+#include "hotset/plan/never_slower.h"
 
 namespace hotset::engine {
 
@@ -117,6 +118,19 @@ class DeviceCache {
   // Queues the copies of the planned fills. Errors: kDevice.
   Status queue_fills();
 
+  // Never slower (design section 5). Around each token step of one token: whether all of its
+  // experts should be computed by the CPU (a probe, or a device that gains nothing), and what it
+  // took. Errors: kInvalidArgument.
+  void begin_step(int32_t n_tokens);
+  bool bypassed() const { return !why_bypassed_.empty() || is_probe_; }
+  Status end_step(double step_us);
+  // A layer of a bypassed step.
+  void note_bypassed(int64_t layer);
+  // Why the CPU computes everything, with numbers; empty while the cache is in use.
+  const std::string& why_bypassed() const { return why_bypassed_; }
+  // Decides, once calibrated, whether resident experts are computed faster than the CPU does.
+  void compare_with_cpu();
+
   // Whether costs are measured, or given by CacheOptions::rates.
   bool learns() const { return !options_.rates.has_value(); }
   // What is known of the lanes of a group. Requires: start_lane_model(group) was called.
@@ -181,6 +195,15 @@ class DeviceCache {
   double planned_at_us_ = -1;                           // the last lookup
   double planned_us_ = 0;                               // and what its experts should take
   int64_t n_upload_lookups_ = 0;
+  std::optional<plan::NeverSlower> guard_;  // with share auto
+  std::string why_bypassed_;
+  bool is_step_of_one_ = false;
+  bool is_probe_ = false;
+  double step_planned_us_ = 0;   // experts of the step, as the splits that were taken should take
+  double step_cheapest_us_ = 0;  // and the cheapest splits
+  double step_no_cache_us_ = 0;  // and all of them on the CPU
+  plan::DecayedMean step_other_us_{64, 0, 0};  // of a step, beside its experts
+  plan::DecayedMean step_no_cache_mean_{64, 0, 0};
   LookupPlan plan_;
   device::Event uploaded_;
   uint64_t uploaded_point_ = 0;  // of the ring, at uploaded_

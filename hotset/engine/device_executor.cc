@@ -71,6 +71,7 @@ Status DeviceExecutor::calibrate() {
   }
   if (setup.layers.empty()) return {};
   HOTSET_TRY(const double idle_us, calibrate_lanes(setup));
+  cache_->compare_with_cpu();
   device_.reset_counters();
   if (cache_->options().hit_order != HitOrder::kAuto) return {};
   // Queued hits read the pad slot for every miss, listed ones let the device wait for the host.
@@ -118,12 +119,16 @@ Status DeviceExecutor::run(std::span<const BatchToken> ubatch, std::span<const i
   inputs_.fill(ubatch, cells, model_.spec(), kv_);
   HOTSET_RETURN_IF_ERROR(run_front(shape));
   HOTSET_RETURN_IF_ERROR(upload_inputs(shape));
+  if (cache_ != nullptr) cache_->begin_step(shape.n_tokens);
+  const double start_us = device_.now_us();
   size_t n_routed = 0;
   for (size_t i = 0; i < set->segments.size(); ++i) {
     const Segment& segment = graphs_->segments()[i];
     KeptGraph& kept = set->segments[i];
     const int32_t n_rows = segment.routes < 0 ? 0 : graphs_->n_rows(segment, shape);
-    const bool served = n_rows > 0 && cache_ != nullptr && cache_->serves(segment.routes);
+    const bool is_cached = n_rows > 0 && cache_ != nullptr && cache_->serves(segment.routes);
+    const bool served = is_cached && !cache_->bypassed();
+    if (is_cached && !served) cache_->note_bypassed(segment.routes);
     if (served) HOTSET_RETURN_IF_ERROR(cache_->before_routing(segment.routes));
     if (ggml_graph_n_nodes(kept.graph) > 0) {
       const device::Label label{segment.routes < 0 ? "head" : "attention",
@@ -145,7 +150,7 @@ Status DeviceExecutor::run(std::span<const BatchToken> ubatch, std::span<const i
     HOTSET_RETURN_IF_ERROR(device_.wait_idle());
   }
   report_routing(shape);
-  return {};
+  return cache_ == nullptr ? Status() : cache_->end_step(device_.now_us() - start_us);
 }
 
 Status DeviceExecutor::warm_up() {

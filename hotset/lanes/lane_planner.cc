@@ -142,6 +142,7 @@ Result<double> LanePlanner::commit(const Lookup& lookup, const LookupPlan& plan,
   GroupState& state = groups_[static_cast<size_t>(lookup.group)];
   HOTSET_TRY(const plan::LaneChoice choice, cost_splits(lookup));
   const double done_us = choice.candidates[n_uploads].done_us();
+  cheapest_us_ = choice.cost().done_us();
   if (!misses_.empty()) {
     // What the misses cost by the cheapest split, not by the one that was taken: with that one, a
     // value that is too high would make uploads, and slow uploads make it higher.

@@ -66,6 +66,9 @@ class LanePlanner {
   // lookup.misses.size().
   Result<double> commit(const Lookup& lookup, const LookupPlan& plan, size_t n_uploads);
 
+  // What the lookup committed last would have taken with its cheapest split.
+  double cheapest_us() const { return cheapest_us_; }
+
   // The fills that have arrived since complete_fills(), in order.
   std::span<const PendingFill> arrived() const { return arrived_; }
   // Completes in `cache` the fills that have arrived. Call between two lookups.
@@ -95,6 +98,7 @@ class LanePlanner {
   void pass_time(Link& link, double free_us);
 
   double other_us_ = 0;
+  double cheapest_us_ = 0;
   std::vector<GroupState> groups_;
   std::vector<Link> links_;
   std::vector<PendingFill> arrived_;

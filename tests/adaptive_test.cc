@@ -1,0 +1,166 @@
+// Share auto and streaming prefill on the virtual clock: the same bits, the times they promise, and
+// what they do when conditions change.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "tests/cached_decode.h"
+
+namespace hotset::test {
+namespace {
+
+using engine::EngineOptions;
+
+EngineOptions adaptive_options(const std::string& device, Bytes cache) {
+  EngineOptions options = cache_options(device, cache);
+  options.n_ctx = 2048;
+  return options;
+}
+
+// Prompts of 33, 200 and 1000 tokens, and some tokens after each.
+std::vector<float> run_prompts(engine::Engine& engine) {
+  std::vector<float> logits;
+  uint64_t seed = 70;
+  for (const size_t n : {33, 1, 1, 200, 1, 1, 1, 1000, 1, 1}) {
+    const auto row = decode(engine, as_batch(some_ids(n, ++seed), false, engine.next_position(0)));
+    logits.insert(logits.end(), row.begin(), row.end());
+  }
+  return logits;
+}
+
+class Adaptive : public testing::TestWithParam<std::string> {};
+
+TEST_P(Adaptive, AutoAndStreamingAreTheSameBits) {
+  const auto path = model_of(GetParam());
+  const auto alone = make_engine(describe(path), adaptive_options("", {}));
+  const std::vector<float> expected = run_prompts(*alone);
+  for (const int64_t n_slots : {4, 12, 24}) {
+    // A fast link streams, a slow one leaves all to the CPU, the one between does both.
+    for (const std::string rates :
+         {"gbps=100,us=1,cpu_gbps=1", "gbps=1,us=5,cpu_gbps=1", "gbps=0.1,cpu_gbps=50"}) {
+      const auto engine = make_engine(describe(path), adaptive_options("emu:clock=virtual," + rates,
+                                                                       budget_for(path, n_slots)));
+      ASSERT_NE(engine, nullptr);
+      EXPECT_EQ(run_prompts(*engine), expected) << n_slots << " slots, " << rates;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Architectures, Adaptive,
+                         testing::Values("qwen3moe", "qwen2moe", "gpt-oss", "deepseek2"),
+                         [](const auto& p) {
+                           std::string name = p.param;
+                           std::ranges::replace(name, '-', '_');
+                           return name;
+                         });
+
+double prompt_us(const std::string& device, Bytes cache, size_t n_prompt,
+                 std::optional<double> share = {}) {
+  EngineOptions options = adaptive_options(device, cache);
+  options.cache.cpu_share = share;
+  const auto engine = make_engine(describe(model_of("qwen3moe")), options);
+  if (engine == nullptr) return 0;
+  const double start_us = engine->device()->now_us();
+  decode(*engine, as_batch(some_ids(n_prompt, 5), false));
+  return engine->device()->now_us() - start_us;
+}
+
+TEST(StreamingPrefill, OverlapsCopiesWithComputing) {
+  // Copying an expert and computing it take equally long, everything else next to nothing.
+  const auto path = model_of("qwen3moe");
+  const Bytes cache = budget_for(path, 4);
+  const double with_us =
+      prompt_us("emu:clock=virtual,us=0,gbps=0.01,dev_gbps=0.01,cpu_gbps=0.001", cache, 200, 0.0);
+  const double rest_us =
+      prompt_us("emu:clock=virtual,us=0,gbps=1e6,dev_gbps=1e6,cpu_gbps=0.001", cache, 200, 0.0);
+  // What the dense part of the layers reads takes time at this rate, too.
+  const double dense_us =
+      prompt_us("emu:clock=virtual,us=0,gbps=1e6,dev_gbps=0.01,cpu_gbps=1e6", cache, 200, 1.0) -
+      prompt_us("emu:clock=virtual,us=0,gbps=1e6,dev_gbps=1e6,cpu_gbps=1e6", cache, 200, 1.0);
+  // 200 tokens need all 16 experts of every layer but the last, which routes one token to 4.
+  const double n_experts = (kLayers - 1) * kExperts + 4;
+  const double copy_us = n_experts * static_cast<double>(expert_bytes(path).count) / 10;
+  EXPECT_LT(with_us - rest_us - dense_us, 0.6 * 2 * copy_us);
+  EXPECT_GT(with_us - rest_us, copy_us);
+}
+
+TEST(StreamingPrefill, IsNeverMuchSlowerThanWithoutACache) {
+  for (const std::string rates :
+       {"gbps=50,us=2,cpu_gbps=2", "gbps=12,cpu_gbps=20", "gbps=2,cpu_gbps=20",
+        "gbps=0.5,cpu_gbps=80", "gbps=32,cpu_gbps=5"}) {
+    const std::string device = "emu:clock=virtual," + rates;
+    for (const size_t n_prompt : {33, 200, 1000}) {
+      const double without_us = prompt_us(device, {}, n_prompt);
+      for (const int64_t n_slots : {4, 12, 24, 40}) {
+        const double with_us =
+            prompt_us(device, budget_for(model_of("qwen3moe"), n_slots), n_prompt);
+        EXPECT_LE(0.98 * with_us, without_us)
+            << rates << ", " << n_prompt << " tokens, " << n_slots << " slots";
+      }
+    }
+  }
+}
+
+// The part of the misses that crossed the link, over tokens [begin, end) of a run.
+class Shares {
+ public:
+  explicit Shares(engine::Engine& engine) : engine_(engine) {}
+
+  double decode_tokens(int32_t n) {
+    const LookupCounts before = engine_.cache()->core().total_statistics();
+    for (int32_t i = 0; i < n; ++i) {
+      const std::vector<int32_t> id = some_ids(1, 1000 + static_cast<uint64_t>(n_decoded_++));
+      decode(engine_, as_batch(id, true, engine_.next_position(0)));
+    }
+    const LookupCounts after = engine_.cache()->core().total_statistics();
+    const auto uploads = static_cast<double>(after.uploads - before.uploads);
+    const auto cpu = static_cast<double>(after.cpu - before.cpu);
+    return uploads + cpu > 0 ? uploads / (uploads + cpu) : 0;
+  }
+
+ private:
+  engine::Engine& engine_;
+  int32_t n_decoded_ = 0;
+};
+
+// How long `n` tokens take on `device`.
+double tokens_us(const std::string& device, Bytes cache, int32_t n) {
+  const auto engine = make_engine(describe(model_of("qwen3moe")), adaptive_options(device, cache));
+  Shares(*engine).decode_tokens(n);
+  return engine->device()->now_us();
+}
+
+TEST(ChangingConditions, TheSplitFollowsALinkThatDropsToATenth) {
+  const Bytes cache = budget_for(model_of("qwen3moe"), 8);
+  const std::string rates = "emu:clock=virtual,us=1,gbps=20,cpu_gbps=2";
+  const double change_us = tokens_us(rates, cache, 100);
+  const auto engine = make_engine(
+      describe(model_of("qwen3moe")),
+      adaptive_options(rates + ",gbps2=0.2,change_us=" + std::to_string(change_us), cache));
+  Shares shares(*engine);
+  shares.decode_tokens(50);
+  EXPECT_GT(shares.decode_tokens(50), 0.5);
+  shares.decode_tokens(50);
+  EXPECT_LT(shares.decode_tokens(50), 0.3);
+}
+
+TEST(ChangingConditions, TheSplitFollowsACpuThatGetsBusy) {
+  const Bytes cache = budget_for(model_of("qwen3moe"), 8);
+  const std::string rates = "emu:clock=virtual,us=1,gbps=2,cpu_gbps=40";
+  const double change_us = tokens_us(rates, cache, 100);
+  const auto engine = make_engine(
+      describe(model_of("qwen3moe")),
+      adaptive_options(rates + ",cpu_gbps2=0.2,change_us=" + std::to_string(change_us), cache));
+  Shares shares(*engine);
+  shares.decode_tokens(50);
+  EXPECT_LT(shares.decode_tokens(50), 0.3);
+  shares.decode_tokens(50);
+  EXPECT_GT(shares.decode_tokens(50), 0.5);
+}
+
+}  // namespace
+}  // namespace hotset::test
