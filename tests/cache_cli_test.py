@@ -13,7 +13,8 @@ import time
 
 from cli_fixture import DEMO, TIMEOUT_S, CliFixture, main
 
-EMU = ["--device", "emu:clock=virtual"]
+# Latencies of a microsecond, so that the small experts are worth a device.
+EMU = ["--device", "emu:clock=virtual,us=1"]
 SERIES = "1,2,3,4,5,6,7,8"
 
 
@@ -89,8 +90,9 @@ class CacheCliTest(CliFixture):
             self.assertIn(part, four)
         self.assertIn("come from pinned memory",
                       self.verdict(*EMU, "--moe-cache-mib", "4", "--load-mode", "pinned"))
-        self.assertIn("from pageable memory", self.verdict("--device", "emu:refuse_pinned=1",
-                                                           "--moe-cache-mib", "4"))
+        self.assertIn("from pageable memory", self.verdict("--device", "emu:clock=virtual,refuse_pinned=1",
+                                                           "--moe-cache-mib", "4",
+                                                           "--moe-cache-cpu-share", "0.5"))
         whole = self.verdict(*EMU, "--moe-cache-mib", "28")
         self.assertIn("has all 512 experts of layers 0-7 resident", whole)
         self.assertIn("nothing is copied while it works", whole)
@@ -103,6 +105,10 @@ class CacheCliTest(CliFixture):
         self.assertIn("expert cache off: no device in use", self.verdict(*EMU, "-ngl", "0"))
         self.assertIn("expert cache off: --moe-cache-mib 0; emu (",
                       self.verdict(*EMU, "--moe-cache-mib", "0"))
+        # A device that computes resident experts more slowly than the CPU computes all of them.
+        slow = self.verdict("--device", "emu:clock=virtual,us=100", "--moe-cache-mib", "4")
+        self.assertRegex(slow, r"expert cache off: emu takes \d+ us for the 4 experts of a layer and "
+                               r"token, the CPU \d+ us; emu \(")
         little = self.verdict(*EMU, "--moe-cache-mib", "0.2")
         self.assertIn("expert cache off: 204.8 KiB are less than 4 experts, a token's, need "
                       "(--moe-cache-mib 1 or more)", little)

@@ -218,6 +218,7 @@ TEST(CachedDecode, LateCopiesAndPageableMemoryChangeNothing) {
       for (const engine::LoadMode mode : {engine::LoadMode::kMmap, engine::LoadMode::kPinned}) {
         EngineOptions options = cache_options("emu:" + fault, budget_for(path, 12));
         options.cache.hit_order = order;
+        options.cache.cpu_share = 0.5;
         options.load.load_mode = mode;
         const auto engine = make_engine(describe(path), options);
         ASSERT_NE(engine, nullptr);
@@ -237,8 +238,9 @@ TEST(CachedDecode, ADeviceThatFailsEndsWithAnErrorAndNeverHangs) {
     }
   }
   for (const std::string& fault : faults) {
-    const auto engine =
-        engine::Engine::create(describe(path), cache_options("emu:" + fault, budget_for(path, 12)));
+    EngineOptions options = cache_options("emu:" + fault, budget_for(path, 12));
+    options.cache.cpu_share = 0.5;
+    const auto engine = engine::Engine::create(describe(path), options);
     if (!engine) {  // the start copies, too
       EXPECT_EQ(engine.error().code, ErrorCode::kDevice) << fault;
       continue;
