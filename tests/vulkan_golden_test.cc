@@ -30,7 +30,8 @@ TEST_P(LogitsGolden, LogitsOnVulkanWithACache) {
     GTEST_SKIP() << "there is no Vulkan0 (llvmpipe shows with GGML_VK_VISIBLE_DEVICES=0)";
   }
   Bytes layer;
-  for (const model::TensorInfo& tensor : description().file.tensors()) {
+  const engine::ModelDescription model = description();
+  for (const model::TensorInfo& tensor : model.file.tensors()) {
     if (tensor.name.starts_with("blk.1.") && tensor.name.ends_with("_exps.weight")) {
       layer += tensor.n_bytes;
     }
