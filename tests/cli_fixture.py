@@ -88,9 +88,20 @@ class CliFixture(unittest.TestCase):
         return path
 
     def start(self, *arguments, **options):
-        return subprocess.Popen([BINARY, *map(str, arguments)], stdin=subprocess.DEVNULL,
-                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(),
-                                **options)
+        """A process that ends with the test at the latest."""
+        process = subprocess.Popen([BINARY, *map(str, arguments)], stdin=subprocess.DEVNULL,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                   env=environment(), **options)
+
+        def end():
+            if process.poll() is None:
+                process.kill()
+                process.wait(TIMEOUT_S)
+            for stream in (process.stdout, process.stderr):
+                stream.close()
+
+        self.addCleanup(end)
+        return process
 
     def wait_until_it_catches(self, signal_number, process):
         deadline = time.monotonic() + TIMEOUT_S
