@@ -58,6 +58,22 @@ INSTANTIATE_TEST_SUITE_P(Architectures, Adaptive,
                            return name;
                          });
 
+TEST(StreamingPrefill, HasRoomForTheListsOfManySmallChunks) {
+  // Every chunk has few pairs, and lists that are rounded up.
+  const auto path = model_of("qwen3moe");
+  EngineOptions options = adaptive_options("", {});
+  options.n_ubatch = 33;
+  options.n_outputs = 33;
+  const auto alone = make_engine(describe(path), options);
+  options.device = "emu:clock=virtual";
+  options.cache_bytes = budget_for(path, 4);
+  options.cache.cpu_share = 0;
+  const auto engine = make_engine(describe(path), options);
+  ASSERT_NE(engine, nullptr);
+  const auto prompt = as_batch(some_ids(33, 71), true);
+  EXPECT_EQ(decode(*engine, prompt), decode(*alone, prompt));
+}
+
 double prompt_us(const std::string& device, Bytes cache, size_t n_prompt,
                  std::optional<double> share = {}) {
   EngineOptions options = adaptive_options(device, cache);

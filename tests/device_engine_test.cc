@@ -16,6 +16,7 @@
 #include "hotset/engine/device_graphs.h"
 #include "hotset/engine/engine.h"
 #include "hotset/engine/random_model.h"
+#include "tests/cached_decode.h"
 #include "tests/engine_fixture.h"
 #include "tests/test_files.h"
 
@@ -25,29 +26,6 @@ namespace {
 using engine::EngineOptions;
 using engine::FlashAttention;
 using testing::HasSubstr;
-
-constexpr int64_t kVocabulary = 256;
-constexpr int64_t kLayers = 3;
-
-std::vector<int32_t> some_ids(size_t n, uint64_t seed) {
-  Random random(seed);
-  std::vector<int32_t> ids(n);
-  for (int32_t& id : ids) id = static_cast<int32_t>(random.below(kVocabulary));
-  return ids;
-}
-
-// One small random model of each architecture, written once.
-std::filesystem::path model_of(const std::string& architecture) {
-  static const TemporaryFolder folder;
-  const std::filesystem::path path = folder / (architecture + ".gguf");
-  if (!std::filesystem::exists(path)) {
-    const auto status = engine::write_random_model(
-        {.architecture = architecture, .n_layer = kLayers, .n_vocab = kVocabulary, .seed = 11},
-        path);
-    EXPECT_TRUE(status) << status.error().message;
-  }
-  return path;
-}
 
 EngineOptions options_with(const std::string& device, int64_t n_gpu_layers = -1,
                            FlashAttention flash_attention = FlashAttention::kOn) {

@@ -1,5 +1,7 @@
 #include "hotset/engine/cpu_lane.h"
 
+#include "hotset/base/clock.h"
+
 namespace hotset::engine {
 
 CpuLane::CpuLane() : thread_([this] { loop(); }) {}
@@ -38,7 +40,9 @@ void CpuLane::loop() {
       state_.wait(state);
       continue;
     }
+    const double start_us = steady_clock().now_us();
     status_ = call_(context_);
+    job_us_ = steady_clock().now_us() - start_us;
     state_.store(kDone);
     state_.notify_all();
   }

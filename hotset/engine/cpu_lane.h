@@ -29,6 +29,9 @@ class CpuLane {
   // Waits for the job. Requires: one was started.
   Status finish();
 
+  // What the job that finished last took, on its thread, in microseconds.
+  double job_us() const { return job_us_; }
+
   // start() and finish().
   template <typename Job>
   Status run(Job&& job) {
@@ -46,6 +49,7 @@ class CpuLane {
   Call call_ = nullptr;
   void* context_ = nullptr;
   Status status_;
+  double job_us_ = 0;
   std::atomic<uint32_t> state_ = kIdle;
   std::thread thread_;
 };

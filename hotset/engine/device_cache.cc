@@ -37,27 +37,33 @@ bool accepts_bank(const device::Device& device, const ExpertTensor& tensor, int6
 
 }  // namespace
 
-Result<std::vector<CacheGroup>> DeviceCache::form_groups(const ModelDescription& model,
-                                                         const device::Device& device,
-                                                         const Placement& placement, Bytes budget) {
-  const model::ModelSpec& spec = model.spec;
+Result<std::vector<MoeLayer>> moe_layers(const ModelDescription& model) {
   ModelWeights weights;
   WeightList list;
-  model.architecture->declare_weights(spec, weights, list);
+  model.architecture->declare_weights(model.spec, weights, list);
   std::vector<MoeLayer> layers;
   for (const WeightDeclaration& declaration : list.declarations()) {
-    if (declaration.use != WeightUse::kExperts || !placement.on_device(declaration.layer)) continue;
+    if (declaration.use != WeightUse::kExperts) continue;
     HOTSET_TRY(const model::TensorInfo* info, find_weight(model.file, declaration));
     if (info == nullptr) continue;
     if (layers.empty() || layers.back().layer != declaration.layer) {
       layers.push_back({.layer = static_cast<int32_t>(declaration.layer),
-                        .n_expert = static_cast<int32_t>(spec.router.n_expert)});
+                        .n_expert = static_cast<int32_t>(model.spec.router.n_expert)});
     }
     layers.back().tensors.push_back({.type = static_cast<int32_t>(info->type),
                                      .n_rows = info->ne[1],
                                      .n_columns = info->ne[0],
                                      .expert_bytes = {info->n_bytes.count / info->ne[2]}});
   }
+  return layers;
+}
+
+Result<std::vector<CacheGroup>> DeviceCache::form_groups(const ModelDescription& model,
+                                                         const device::Device& device,
+                                                         const Placement& placement, Bytes budget) {
+  const model::ModelSpec& spec = model.spec;
+  HOTSET_TRY(std::vector<MoeLayer> layers, moe_layers(model));
+  std::erase_if(layers, [&](const MoeLayer& at) { return !placement.on_device(at.layer); });
   if (layers.empty()) return std::vector<CacheGroup>();
   const DeviceShare share{
       .alignment = static_cast<int64_t>(ggml_backend_buft_get_alignment(device.buffer_type())),
@@ -263,23 +269,31 @@ Status DeviceCache::form_chunks(const Lookup& lookup, size_t n_streamed) {
   return {};
 }
 
+template <typename At>
+Status DeviceCache::copy_runs(size_t n, const char* label, At at) {
+  for (size_t begin = 0; begin < n;) {
+    const Upload first = at(begin);
+    int32_t n_run = 1;
+    while (begin + static_cast<size_t>(n_run) < n) {
+      const Upload next = at(begin + static_cast<size_t>(n_run));
+      if (next.expert != first.expert + n_run || next.slot != first.slot + n_run) break;
+      ++n_run;
+    }
+    HOTSET_RETURN_IF_ERROR(banks_->copy(plan_.layer, first.expert, first.slot, n_run, label));
+    begin += static_cast<size_t>(n_run);
+  }
+  return {};
+}
+
 Status DeviceCache::queue_chunk(size_t index) {
   StreamChunk& chunk = chunks_[index];
   if (chunk.after >= 0) {
     HOTSET_RETURN_IF_ERROR(
         device_.queue_wait(QueueId::kTransfer, chunks_[static_cast<size_t>(chunk.after)].computed));
   }
-  for (size_t i = 0; i < chunk.experts.size();) {
-    size_t n = 1;
-    while (i + n < chunk.experts.size() &&
-           chunk.experts[i + n] == chunk.experts[i] + static_cast<int32_t>(n) &&
-           chunk.slots[i + n] == chunk.slots[i] + static_cast<int32_t>(n)) {
-      ++n;
-    }
-    HOTSET_RETURN_IF_ERROR(banks_->copy(plan_.layer, chunk.experts[i], chunk.slots[i],
-                                        static_cast<int32_t>(n), "stream"));
-    i += n;
-  }
+  HOTSET_RETURN_IF_ERROR(copy_runs(chunk.experts.size(), "stream", [&](size_t i) {
+    return Upload{chunk.experts[i], chunk.slots[i]};
+  }));
   HOTSET_RETURN_IF_ERROR(device_.record(chunk.copied, QueueId::kTransfer));
   waited_point_ = std::max(waited_point_, banks_->point());
   totals().streamed += expert_bytes(plan_.layer) * std::ssize(chunk.experts);
@@ -368,18 +382,7 @@ Status DeviceCache::queue_uploads() {
   const double start_us = device_.now_us();
   // A prefill's are in its chunks.
   const auto uploads = chunks_.empty() ? plan_.uploads : std::span<const Upload>();
-  for (size_t i = 0; i < uploads.size();) {
-    size_t n = 1;
-    // Neighbours in the file that become neighbours in the bank are one copy.
-    while (i + n < uploads.size() &&
-           uploads[i + n].expert == uploads[i].expert + static_cast<int32_t>(n) &&
-           uploads[i + n].slot == uploads[i].slot + static_cast<int32_t>(n)) {
-      ++n;
-    }
-    HOTSET_RETURN_IF_ERROR(banks_->copy(plan_.layer, uploads[i].expert, uploads[i].slot,
-                                        static_cast<int32_t>(n), "upload"));
-    i += n;
-  }
+  HOTSET_RETURN_IF_ERROR(copy_runs(uploads.size(), "upload", [&](size_t i) { return uploads[i]; }));
   if (uploads.empty()) return {};
   HOTSET_RETURN_IF_ERROR(device_.record(uploaded_, QueueId::kTransfer));
   uploaded_point_ = banks_->point();

@@ -73,6 +73,9 @@ struct LaneTotals {
   LaneTotals& operator+=(const LaneTotals& other);
 };
 
+// The layers of a file that have experts, and these experts' tensors. Errors: as find_weight.
+Result<std::vector<MoeLayer>> moe_layers(const ModelDescription& model);
+
 class DeviceCache {
  public:
   // The groups of a model's experts on the layers of `placement`, for a budget.
@@ -184,6 +187,10 @@ class DeviceCache {
   // Of the planned prefill: what got a slot, and `n_streamed` of the experts that got none.
   Status form_chunks(const Lookup& lookup, size_t n_streamed);
   Result<StreamChunk*> add_chunk();
+  // Copies n experts, at(i) the i-th with its slot; neighbours in the file that become neighbours
+  // in the bank are one copy.
+  template <typename At>
+  Status copy_runs(size_t n, const char* label, At at);
   ServedLookup list_pairs(std::span<const int32_t> ids, const Lookup& lookup);
   Result<device::Event> free_event();
   static size_t total_index(int64_t layer, BatchClass batch) {

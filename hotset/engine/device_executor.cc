@@ -4,7 +4,6 @@
 #include <cstring>
 #include <utility>
 
-#include "hotset/base/clock.h"
 #include "hotset/engine/lane_calibration.h"
 
 namespace hotset::engine {
@@ -57,7 +56,6 @@ Status DeviceExecutor::calibrate() {
                          .cache = *cache_,
                          .experts_per_token = model_.spec().router.n_expert_used,
                          .layers = {}};
-  int32_t last_group = -1;
   for (size_t i = 0; i < graphs_->segments().size(); ++i) {
     const int64_t layer = graphs_->segments()[i].routes;
     if (layer < 0 || !cache_->serves(layer)) continue;
@@ -67,7 +65,6 @@ Status DeviceExecutor::calibrate() {
         })) {
       setup.layers.push_back({layer, i % 2});
     }
-    last_group = group;
   }
   if (setup.layers.empty()) return {};
   HOTSET_TRY(const double idle_us, calibrate_lanes(setup));
@@ -76,7 +73,8 @@ Status DeviceExecutor::calibrate() {
   if (cache_->options().hit_order != HitOrder::kAuto) return {};
   // Queued hits read the pad slot for every miss, listed ones let the device wait for the host.
   constexpr double kTypicalMisses = 0.3;
-  const plan::ExpertCost& pairs = cache_->costs(last_group).pairs;
+  const plan::ExpertCost& pairs =
+      cache_->costs(cache_->core().group_of(static_cast<int32_t>(setup.layers.back().layer))).pairs;
   const double wasted_us = kTypicalMisses *
                            static_cast<double>(model_.spec().router.n_expert_used) *
                            pairs.expert_us.at(1);
@@ -88,7 +86,7 @@ Result<double> DeviceExecutor::finish_cpu_lane(const LaneJob& job, Bytes reads) 
   HOTSET_RETURN_IF_ERROR(lane_.finish());
   const auto modelled_us = device_.modelled_cpu_us(reads);
   if (modelled_us) device_.host_reaches(job.start_us + *modelled_us);
-  const double us = modelled_us.value_or(job.us);
+  const double us = modelled_us.value_or(lane_.job_us());
   if (profile_ != nullptr) {
     profile_->add(device::Track::kCpuLane, job.name, static_cast<int32_t>(job.layer), job.start_us,
                   us);
@@ -98,14 +96,8 @@ Result<double> DeviceExecutor::finish_cpu_lane(const LaneJob& job, Bytes reads) 
 
 template <typename Job>
 Status DeviceExecutor::on_cpu_lane(const char* name, int64_t layer, Job&& job, const Bytes& reads) {
-  LaneJob started{.name = name, .layer = layer, .start_us = device_.now_us()};
-  auto timed = [&]() -> Status {
-    const double start_us = steady_clock().now_us();
-    Status done = job();
-    started.us = steady_clock().now_us() - start_us;
-    return done;
-  };
-  lane_.start(timed);
+  const LaneJob started{.name = name, .layer = layer, .start_us = device_.now_us()};
+  lane_.start(job);
   HOTSET_TRY([[maybe_unused]] const double us, finish_cpu_lane(started, reads));
   return {};
 }
@@ -229,9 +221,8 @@ Status DeviceExecutor::upload_inputs(const GraphShape& shape) {
   return upload(cross.output_rows, host.output_rows, inputs_.output_rows);
 }
 
-Status DeviceExecutor::wait_for_device(int64_t layer) {
+Status DeviceExecutor::wait_for_arrival(int64_t layer) {
   const double start_us = device_.now_us();
-  HOTSET_RETURN_IF_ERROR(device_.record(arrived_, QueueId::kCompute));
   HOTSET_RETURN_IF_ERROR(device_.wait(arrived_));
   if (profile_ != nullptr) {
     profile_->add(device::Track::kHost, "wait", static_cast<int32_t>(layer), start_us,
@@ -258,12 +249,7 @@ std::span<const int32_t> DeviceExecutor::routed_ids(int64_t n_rows) const {
 }
 
 Status DeviceExecutor::wait_for_routing(int64_t layer, int64_t n_rows) {
-  const double start_us = device_.now_us();
-  HOTSET_RETURN_IF_ERROR(device_.wait(arrived_));
-  if (profile_ != nullptr) {
-    profile_->add(device::Track::kHost, "wait", static_cast<int32_t>(layer), start_us,
-                  device_.now_us() - start_us);
-  }
+  HOTSET_RETURN_IF_ERROR(wait_for_arrival(layer));
   if (options_.observe_routing) {
     const std::span<const int32_t> ids = routed_ids(n_rows);
     observed_[static_cast<size_t>(layer)].assign(ids.begin(), ids.end());
@@ -323,13 +309,10 @@ Status DeviceExecutor::serve(int64_t layer, size_t index, KeptGraph& experts, in
   if (served.all_on_cpu) return compute_all_on_cpu(layer, experts, n_rows);
 
   // The CPU lane first: what follows only queues.
-  LaneJob job{.name = "experts", .layer = layer, .start_us = device_.now_us()};
+  const LaneJob job{.name = "experts", .layer = layer, .start_us = device_.now_us()};
   const auto n_cpu_pairs = std::ssize(served.cpu_pairs);
-  auto compute = [this, layer, one_token, n_cpu_pairs, &job]() -> Status {
-    const double start_us = steady_clock().now_us();
-    Status done = cpu_.compute(graphs_->lookups().cpu_pairs(layer, one_token, n_cpu_pairs));
-    job.us = steady_clock().now_us() - start_us;
-    return done;
+  auto compute = [this, layer, one_token, n_cpu_pairs] {
+    return cpu_.compute(graphs_->lookups().cpu_pairs(layer, one_token, n_cpu_pairs));
   };
   if (n_cpu_pairs > 0) {
     list_cpu_pairs(served.cpu_pairs);
@@ -405,32 +388,22 @@ Status DeviceExecutor::compute_listed(const char* name, int64_t layer, size_t pa
     size_t n = std::min(pairs.size(), static_cast<size_t>(kMaxPairsPerCall));
     const auto expert_at = [&](size_t i) { return ids[static_cast<size_t>(pairs[i])]; };
     while (n < pairs.size() && n > 1 && expert_at(n) == expert_at(n - 1)) --n;
-    const auto n_listed = static_cast<size_t>(pair_bucket(static_cast<int64_t>(n)));
-    int32_t* const list = host_list + n_listed_;
-    const auto stride = static_cast<size_t>(pair_list_stride(static_cast<int64_t>(n_listed)));
-    HOTSET_CHECK(n_listed_ + kPairListParts * stride <=
-                 static_cast<size_t>(graphs_->host().pair_list->ne[0]));
-    const auto part = [&](PairListPart p) { return list + p * stride; };
-    for (size_t i = 0; i < n_listed; ++i) {
+    const PairList list{.base = host_list + n_listed_, .n = pair_bucket(static_cast<int64_t>(n))};
+    n_listed_ += list.size();
+    HOTSET_CHECK(n_listed_ <= graphs_->host().pair_list->ne[0]);
+    for (size_t i = 0; std::cmp_less(i, list.n); ++i) {
       const bool is_pair = i < n;
       const int32_t expert = is_pair ? expert_at(i) : 0;
-      part(kPairTokens)[i] = is_pair ? pairs[i] / k : 0;
-      part(kPairExperts)[i] = expert;
-      part(kPairSlots)[i] =
+      list.part(kPairTokens)[i] = is_pair ? pairs[i] / k : 0;
+      list.part(kPairExperts)[i] = expert;
+      list.part(kPairSlots)[i] =
           is_pair ? cache_->device_slot(expert) : cache_->banks().layer(layer)->pad_slot;
-      part(kPairRows)[i] = is_pair ? pairs[i] : dump_row;
+      list.part(kPairRows)[i] = is_pair ? pairs[i] : dump_row;
     }
-    n_listed_ += kPairListParts * stride;
-    const auto label_layer = static_cast<int32_t>(layer);
-    HOTSET_RETURN_IF_ERROR(device_.upload(QueueId::kCompute, cross.pair_list, 0, list,
-                                          kPairListParts * stride * sizeof(int32_t),
-                                          {"list", label_layer}));
-    HOTSET_TRY(KeptGraph* const graph,
-               graphs_->lookups().listed_pairs(layer, parity, one_token, static_cast<int64_t>(n)));
     // Counted once: a further call reads other experts.
-    const Bytes reads = cache_->expert_bytes(layer) * n_experts;
-    n_experts = 0;
-    HOTSET_RETURN_IF_ERROR(device_.compute(graph->graph, reads, {name, label_layer}));
+    const Bytes reads = cache_->expert_bytes(layer) * std::exchange(n_experts, 0);
+    HOTSET_RETURN_IF_ERROR(
+        graphs_->lookups().compute_listed(list, name, layer, parity, one_token, reads));
     pairs = pairs.subspan(n);
   }
   return {};
@@ -489,7 +462,8 @@ Status DeviceExecutor::fetch_output(GraphSet& set, std::vector<float>& logits) {
   HOTSET_RETURN_IF_ERROR(device_.download(QueueId::kCompute, graphs_->cross().out, 0,
                                           host.out->data, n_outputs * host.out->nb[1],
                                           {"output", -1}));
-  HOTSET_RETURN_IF_ERROR(wait_for_device(-1));
+  HOTSET_RETURN_IF_ERROR(device_.record(arrived_, QueueId::kCompute));
+  HOTSET_RETURN_IF_ERROR(wait_for_arrival(-1));
   const auto n_logits = n_outputs * static_cast<size_t>(model_.spec().n_vocab);
   const size_t n_before = logits.size();
   logits.resize(n_before + n_logits);

@@ -58,7 +58,6 @@ class DeviceExecutor final : public Executor {
     const char* name = "";
     int64_t layer = -1;
     double start_us = 0;
-    double us = 0;  // as measured on its thread
   };
 
   Status calibrate();
@@ -81,7 +80,8 @@ class DeviceExecutor final : public Executor {
   void report_routing(const GraphShape& shape);
   Result<Bytes> chosen_bytes(int64_t layer, int64_t n_rows);
   Status fetch_output(GraphSet& set, std::vector<float>& logits);
-  Status wait_for_device(int64_t layer);
+  // Waits for `arrived_`.
+  Status wait_for_arrival(int64_t layer);
   // Runs `job` on the CPU lane; `reads` gives what it read once it is done.
   template <typename Job>
   Status on_cpu_lane(const char* name, int64_t layer, Job&& job, const Bytes& reads);
@@ -107,7 +107,7 @@ class DeviceExecutor final : public Executor {
   std::vector<uint8_t> is_chosen_;  // by expert
   DeviceCache* cache_;
   bool queues_hits_ = false;
-  size_t n_listed_ = 0;  // numbers in the host's pair list of the present lookup
+  int64_t n_listed_ = 0;  // numbers in the host's pair list of the present lookup
   std::vector<int32_t> sorted_pairs_;
   std::vector<std::vector<int32_t>> observed_;  // by layer: ids of the ubatch, for the observer
 };

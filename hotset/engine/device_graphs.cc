@@ -166,7 +166,9 @@ Status DeviceGraphs::allocate_host() {
   host_.results = like(cross_.results);
   host_.out = like(cross_.out);
   if (cross_.pair_list != nullptr) {
-    host_.pair_list = ggml_new_tensor_1d(c, GGML_TYPE_I32, 2 * cross_.pair_list->ne[0]);
+    host_.pair_list = ggml_new_tensor_1d(
+        c, GGML_TYPE_I32,
+        max_list_numbers(cross_.pair_tokens->ne[0], model_.spec().router.n_expert));
     host_.row_list = like(cross_.row_list);
     host_.cpu_rows = like(cross_.cpu_rows);
     host_.cpu_tokens = like(cross_.pair_tokens);

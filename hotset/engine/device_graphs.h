@@ -93,7 +93,7 @@ struct HostTensors {
   ggml_tensor* results = nullptr;
   ggml_tensor* out = nullptr;
 
-  ggml_tensor* pair_list = nullptr;  // [2 * kPairListParts * stride] I32: of one lookup
+  ggml_tensor* pair_list = nullptr;  // [max_list_numbers] I32: of one lookup
   ggml_tensor* row_list = nullptr;
   ggml_tensor* cpu_rows = nullptr;
   ggml_tensor* cpu_tokens = nullptr;  // [n_ubatch * k] I32, of the pairs of the CPU lane

@@ -1,9 +1,6 @@
 #include "hotset/engine/lane_calibration.h"
 
 #include <algorithm>
-#include <array>
-
-#include "hotset/base/clock.h"
 
 namespace hotset::engine {
 namespace {
@@ -37,6 +34,10 @@ class Calibration {
   Result<double> pairs_us(int64_t n);
   Status together();
   Status start_uploads(int64_t n);
+  // What the CPU lane's last job took, which read `n` experts.
+  double lane_us(int64_t n) const {
+    return s_.device.modelled_cpu_us(expert_bytes_ * n).value_or(s_.lane.job_us());
+  }
   void list_cpu(int64_t n, int64_t n_tokens);
 
   const CalibrationSetup& s_;
@@ -93,35 +94,26 @@ void Calibration::list_cpu(int64_t n, int64_t n_tokens) {
 
 Result<double> Calibration::cpu_us(int64_t n, int64_t n_tokens) {
   list_cpu(n, n_tokens);
-  double us = 0;
-  auto job = [&]() -> Status {
-    const double start_us = steady_clock().now_us();
-    const Status computed =
-        s_.cpu.compute(s_.graphs.lookups().cpu_pairs(layer_, n_tokens == 1, n * n_tokens));
-    us = steady_clock().now_us() - start_us;
-    return computed;
+  auto job = [&] {
+    return s_.cpu.compute(s_.graphs.lookups().cpu_pairs(layer_, n_tokens == 1, n * n_tokens));
   };
   HOTSET_RETURN_IF_ERROR(s_.lane.run(job));
-  return s_.device.modelled_cpu_us(expert_bytes_ * n).value_or(us);
+  return lane_us(n);
 }
 
 Result<double> Calibration::pairs_us(int64_t n) {
-  const auto n_listed = static_cast<size_t>(pair_bucket(n));
-  auto* list = static_cast<int32_t*>(s_.graphs.host().pair_list->data);
-  for (size_t i = 0; i < n_listed; ++i) {
-    const auto at = static_cast<int32_t>(i);
-    list[kPairTokens * n_listed + i] = 0;
-    list[kPairExperts * n_listed + i] = 0;
-    list[kPairSlots * n_listed + i] = std::min(at, static_cast<int32_t>(n_most_) - 1);
-    list[kPairRows * n_listed + i] = at;
+  const PairList list{.base = static_cast<int32_t*>(s_.graphs.host().pair_list->data),
+                      .n = pair_bucket(n)};
+  const auto dump_row = static_cast<int32_t>(s_.graphs.cross().results->ne[1] - 1);
+  for (int32_t i = 0; i < list.n; ++i) {
+    list.part(kPairTokens)[i] = 0;
+    list.part(kPairExperts)[i] = 0;
+    list.part(kPairSlots)[i] = std::min(i, static_cast<int32_t>(n_most_) - 1);
+    list.part(kPairRows)[i] = i < n ? i : dump_row;
   }
-  HOTSET_TRY(KeptGraph* const graph, s_.graphs.lookups().listed_pairs(layer_, parity_, true, n));
   const double start_us = s_.device.now_us();
-  HOTSET_RETURN_IF_ERROR(s_.device.upload(QueueId::kCompute, s_.graphs.cross().pair_list, 0, list,
-                                          kPairListParts * n_listed * sizeof(int32_t),
-                                          {"list", static_cast<int32_t>(layer_)}));
-  HOTSET_RETURN_IF_ERROR(s_.device.compute(graph->graph, expert_bytes_ * n,
-                                           {"calibrate", static_cast<int32_t>(layer_)}));
+  HOTSET_RETURN_IF_ERROR(s_.graphs.lookups().compute_listed(list, "calibrate", layer_, parity_,
+                                                            true, expert_bytes_ * n));
   HOTSET_RETURN_IF_ERROR(s_.device.record(event_, QueueId::kCompute));
   HOTSET_RETURN_IF_ERROR(s_.device.wait(event_));
   return s_.device.now_us() - start_us;
@@ -130,13 +122,7 @@ Result<double> Calibration::pairs_us(int64_t n) {
 Status Calibration::together() {
   plan::LaneModel& model = s_.cache.lane_model(group_);
   list_cpu(n_most_, 1);
-  double cpu_us = 0;
-  auto job = [&]() -> Status {
-    const double start_us = steady_clock().now_us();
-    const Status computed = s_.cpu.compute(s_.graphs.lookups().cpu_pairs(layer_, true, n_most_));
-    cpu_us = steady_clock().now_us() - start_us;
-    return computed;
-  };
+  auto job = [&] { return s_.cpu.compute(s_.graphs.lookups().cpu_pairs(layer_, true, n_most_)); };
   const double start_us = s_.device.now_us();
   s_.lane.start(job);
   Status uploaded = start_uploads(n_most_);
@@ -144,10 +130,10 @@ Status Calibration::together() {
   const double upload_us = s_.device.now_us() - start_us;
   HOTSET_RETURN_IF_ERROR(s_.lane.finish());
   HOTSET_RETURN_IF_ERROR(uploaded);
-  cpu_us = s_.device.modelled_cpu_us(expert_bytes_ * n_most_).value_or(cpu_us);
   HOTSET_RETURN_IF_ERROR(
       model.observe_upload(plan::LaneUse::kConcurrent, expert_bytes_ * n_most_, upload_us));
-  return model.observe_cpu(plan::LaneUse::kConcurrent, static_cast<double>(n_most_), cpu_us);
+  return model.observe_cpu(plan::LaneUse::kConcurrent, static_cast<double>(n_most_),
+                           lane_us(n_most_));
 }
 
 Result<double> Calibration::run() {

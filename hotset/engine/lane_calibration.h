@@ -28,7 +28,6 @@ struct CalibrationSetup {
   DeviceGraphs& graphs;
   DeviceCache& cache;
   int64_t experts_per_token = 0;
-  int64_t n_embd = 0;
   std::vector<Layer> layers;  // one of each group
 };
 

@@ -29,6 +29,12 @@ int64_t pair_bucket(int64_t n) {
   return (n + step - 1) / step * step;
 }
 
+int64_t max_list_numbers(int64_t n_pairs, int64_t n_expert) {
+  const int64_t n_lists = n_expert + n_pairs / kMaxPairsPerCall + 1;
+  // A bucket is at most an eighth above its pairs, a stride less than 64 above its bucket.
+  return static_cast<int64_t>(kPairListParts) * (n_pairs + n_pairs / 8 + 64 * n_lists);
+}
+
 int64_t LookupGraphs::max_pairs(bool one_token) const {
   const int64_t k = p_.model.spec().router.n_expert_used;
   return one_token ? k : k * p_.n_ubatch;
@@ -209,6 +215,16 @@ Result<KeptGraph*> LookupGraphs::listed_pairs(int64_t layer, size_t parity, bool
   const Key key{layer, one_token, pair_bucket(n)};
   if (const auto it = listed_pairs_.find(key); it != listed_pairs_.end()) return &it->second;
   return keep(listed_pairs_, key, build_listed_pairs(layer, parity, one_token, key.n));
+}
+
+Status LookupGraphs::compute_listed(const PairList& list, const char* name, int64_t layer,
+                                    size_t parity, bool one_token, Bytes reads) {
+  const auto label_layer = static_cast<int32_t>(layer);
+  HOTSET_TRY(KeptGraph* const graph, listed_pairs(layer, parity, one_token, list.n));
+  HOTSET_RETURN_IF_ERROR(
+      p_.device.upload(device::QueueId::kCompute, p_.cross.pair_list, 0, list.base,
+                       static_cast<size_t>(list.size()) * sizeof(int32_t), {"list", label_layer}));
+  return p_.device.compute(graph->graph, reads, {name, label_layer});
 }
 
 Result<KeptGraph*> LookupGraphs::scatter(int64_t n) {

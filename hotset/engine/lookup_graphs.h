@@ -50,6 +50,22 @@ enum PairListPart : size_t {
 // off a device's alignment, which is at most 256 bytes.
 constexpr int64_t pair_list_stride(int64_t n) { return (n + 63) / 64 * 64; }
 
+// The lists of one graph in host memory.
+struct PairList {
+  int32_t* base = nullptr;
+  int64_t n = 0;  // of pairs, a pair_bucket()
+
+  int32_t* part(PairListPart p) const {
+    return base + static_cast<int64_t>(p) * pair_list_stride(n);
+  }
+  // Numbers from the first list to behind the last one.
+  int64_t size() const { return kPairListParts * pair_list_stride(n); }
+};
+
+// Numbers that the lists of a lookup need together: of up to `n_pairs` pairs of `n_expert` experts,
+// each list with one of them at least, but for those that are cut by kMaxPairsPerCall.
+int64_t max_list_numbers(int64_t n_pairs, int64_t n_expert);
+
 class LookupGraphs {
  public:
   struct Parts {
@@ -81,8 +97,10 @@ class LookupGraphs {
   // `parity`: which of the routed buffers the layer's segment writes.
   // Errors: kUnsupported, kInternal.
   Result<KeptGraph*> all_pairs(int64_t layer, size_t parity, int32_t n_tokens);
-  // The pairs listed, pair_bucket(n) of them, at the start of CrossTensors::pair_list.
-  Result<KeptGraph*> listed_pairs(int64_t layer, size_t parity, bool one_token, int64_t n);
+  // Queues the copy of `list`, which must stay until it is done, and the graph that computes its
+  // pairs; `reads`: bytes of the experts in it. Errors: kUnsupported, kInternal, kDevice.
+  Status compute_listed(const PairList& list, const char* name, int64_t layer, size_t parity,
+                        bool one_token, Bytes reads);
   // Moves pair_bucket(n) rows of CrossTensors::cpu_rows to those of CrossTensors::row_list.
   Result<KeptGraph*> scatter(int64_t n);
 
@@ -94,6 +112,9 @@ class LookupGraphs {
   int64_t n_graphs_built() const { return n_graphs_built_; }
 
  private:
+  // The pairs listed, pair_bucket(n) of them, at the start of CrossTensors::pair_list.
+  Result<KeptGraph*> listed_pairs(int64_t layer, size_t parity, bool one_token, int64_t n);
+
   // A number of a tensor's description that is in proportion to the pairs of the graph.
   struct Scaled {
     ggml_tensor* tensor;

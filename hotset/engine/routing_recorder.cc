@@ -28,31 +28,9 @@ TraceGroup trace_group(const GroupSpec& spec) {
   return group;
 }
 
-Result<std::vector<MoeLayer>> moe_layers(const LoadedModel& model) {
-  const model::ModelSpec& spec = model.spec();
-  ModelWeights weights;
-  WeightList list;
-  model.architecture().declare_weights(spec, weights, list);
-  std::vector<MoeLayer> layers;
-  for (const WeightDeclaration& declaration : list.declarations()) {
-    if (declaration.use != WeightUse::kExperts) continue;
-    HOTSET_TRY(const model::TensorInfo* info, find_weight(model.file(), declaration));
-    if (info == nullptr) continue;
-    if (layers.empty() || layers.back().layer != declaration.layer) {
-      layers.push_back({.layer = static_cast<int32_t>(declaration.layer),
-                        .n_expert = static_cast<int32_t>(spec.router.n_expert)});
-    }
-    layers.back().tensors.push_back({.type = static_cast<int32_t>(info->type),
-                                     .n_rows = info->ne[1],
-                                     .n_columns = info->ne[0],
-                                     .expert_bytes = {info->n_bytes.count / info->ne[2]}});
-  }
-  return layers;
-}
-
 // As one device would cache the layers that have experts.
 Result<std::vector<GroupSpec>> groups_by_layout(const Engine& engine) {
-  HOTSET_TRY(const std::vector<MoeLayer> layers, moe_layers(engine.model()));
+  HOTSET_TRY(const std::vector<MoeLayer> layers, moe_layers(engine.model().description()));
   const device::Device* device = engine.device();
   const ggml_backend_buffer_type_t buffers =
       device != nullptr ? device->buffer_type() : ggml_backend_cpu_buffer_type();

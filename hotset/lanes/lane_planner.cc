@@ -81,11 +81,15 @@ Result<plan::LaneChoice> LanePlanner::choose(const Lookup& lookup, size_t max_up
                          misses_);
 }
 
-Result<plan::LaneChoice> LanePlanner::cost_splits(const Lookup& lookup) {
+void LanePlanner::list_misses(const Lookup& lookup) {
   misses_.clear();
   for (const Miss& miss : lookup.misses) {
     misses_.push_back({.expert = miss.expert, .n_tokens = miss.n_pairs});
   }
+}
+
+Result<plan::LaneChoice> LanePlanner::cost_splits(const Lookup& lookup) {
+  list_misses(lookup);
   return choose(lookup, misses_.size());
 }
 
@@ -111,10 +115,7 @@ Result<std::span<const int32_t>> LanePlanner::choose_cpu_experts(const Lookup& l
 
 Result<LanePlanner::Prefill> LanePlanner::plan_prefill(const Lookup& lookup) {
   const GroupState& state = groups_[static_cast<size_t>(lookup.group)];
-  misses_.clear();
-  for (const Miss& miss : lookup.misses) {
-    misses_.push_back({.expert = miss.expert, .n_tokens = miss.n_pairs});
-  }
+  list_misses(lookup);
   // Chunks are computed while others are copied: of what the device computes only the last chunk
   // comes behind the copies, so its part is left out.
   plan::LaneCosts costs = state.costs;

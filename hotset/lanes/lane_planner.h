@@ -96,6 +96,8 @@ class LanePlanner {
 
   double hit_us(const GroupState& state, const Lookup& lookup) const;
   double copy_us(const GroupState& state, size_t n_experts) const;
+  // Fills misses_ with those of the lookup, worth nothing later.
+  void list_misses(const Lookup& lookup);
   // The costs of all splits of the misses, as if uploads were worth nothing later.
   Result<plan::LaneChoice> cost_splits(const Lookup& lookup);
   // The chooser's answer for misses_.
