@@ -196,7 +196,7 @@ Status DeviceGraphs::allocate_host() {
 }
 
 Status DeviceGraphs::reserve() {
-  // As for the CPU's graphs, the largest need is measured over all sizes.
+  // As for the CPU's graphs, the largest need is measured over many sizes.
   struct Largest {
     KeptGraph kept;
     Bytes needs;
@@ -211,7 +211,7 @@ Status DeviceGraphs::reserve() {
   };
   Largest on_device;
   Largest on_cpu;
-  for (int32_t n_tokens = options_.n_ubatch;; n_tokens /= 2) {
+  for (const int32_t n_tokens : measured_sizes(options_.n_ubatch)) {
     GraphSet set = build({.n_tokens = n_tokens,
                           .n_kv = kv_.cells().n_cells(),
                           .n_outputs = std::min(options_.n_outputs, n_tokens)});
@@ -219,7 +219,6 @@ Status DeviceGraphs::reserve() {
     for (KeptGraph& kept : set.segments) on_device.consider(device_compute_, std::move(kept));
     for (KeptGraph& kept : set.experts) on_cpu.consider(cpu_compute_, std::move(kept));
     on_cpu.consider(cpu_compute_, std::move(set.head));
-    if (n_tokens == 1) break;
   }
   if (lookups_) {
     HOTSET_RETURN_IF_ERROR(lookups_->visit_largest([&](KeptGraph kept, bool is_cpu) {
@@ -227,7 +226,8 @@ Status DeviceGraphs::reserve() {
           .consider(is_cpu ? cpu_compute_ : device_compute_, std::move(kept));
     }));
   }
-  HOTSET_TRY(compute_claim_, device_.claim(on_device.needs, "compute buffer"));
+  HOTSET_TRY(compute_claim_,
+             device_.claim(device::ComputeBuffer::with_margin(on_device.needs), "compute buffer"));
   if (device_.plans_only()) return {};
   HOTSET_RETURN_IF_ERROR(device_compute_.reserve(on_device.kept.graph));
   if (on_cpu.kept.graph == nullptr) return {};

@@ -1,8 +1,17 @@
 #include "hotset/engine/graph_parts.h"
 
 #include "hotset/base/error.h"
+#include "hotset/engine/lookup_graphs.h"
 
 namespace hotset::engine {
+
+std::vector<int32_t> measured_sizes(int32_t n_ubatch) {
+  std::vector<int32_t> sizes = {n_ubatch};
+  for (int32_t n = n_ubatch - 1; n > 0; --n) {
+    if (pair_bucket(n) == n) sizes.push_back(n);
+  }
+  return sizes;
+}
 
 ggml_context_ptr new_graph_context(size_t n_tensors, size_t n_graph_nodes) {
   const size_t graph_bytes =

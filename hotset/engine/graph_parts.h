@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "hotset/base/units.h"
 #include "hotset/engine/graph_builder.h"
@@ -19,6 +20,10 @@ struct KeptGraph {
   ggml_cgraph* graph = nullptr;
   Bytes reads;  // of weights and KV memory
 };
+
+// The sizes of ubatch up to `n_ubatch` at which the need of compute buffers is measured: all up to
+// 8, then 8 steps per doubling, and `n_ubatch` itself first.
+std::vector<int32_t> measured_sizes(int32_t n_ubatch);
 
 // A context for the descriptions of so many tensors and of a graph of so many nodes.
 ggml_context_ptr new_graph_context(size_t n_tensors, size_t n_graph_nodes);
