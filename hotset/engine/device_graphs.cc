@@ -136,10 +136,12 @@ Status DeviceGraphs::allocate_cross() {
       ggml_new_tensor_1d(c, GGML_TYPE_F16, n_masks(spec) * n_ubatch * kv_.cells().n_cells());
   cross_.output_rows = ggml_new_tensor_1d(c, GGML_TYPE_I32, n_ubatch);
   cross_.hidden = floats(spec.n_embd, n_ubatch);
+  // One token's sorted experts, of which ids are the first, fit as they are.
+  const int64_t n_id_rows = std::max(n_ubatch, (spec.router.n_expert + k - 1) / k);
   for (CrossTensors::Routed& routed : cross_.routed) {
     routed.residual = floats(spec.n_embd, n_ubatch);
     routed.x = floats(spec.n_embd, n_ubatch);
-    routed.ids = ggml_new_tensor_2d(c, GGML_TYPE_I32, k, n_ubatch);
+    routed.ids = ggml_new_tensor_2d(c, GGML_TYPE_I32, k, n_id_rows);
     routed.weights = floats(k, n_ubatch);
     routed.shared = floats(spec.n_embd, n_ubatch);
   }
@@ -303,7 +305,7 @@ KeptGraph DeviceGraphs::build_segment(size_t index, const GraphShape& shape) con
       const CrossTensors::Routed& routed = cross_.routed[index % 2];
       place(g, routing.residual, routed.residual);
       place(g, routing.x, routed.x);
-      place(g, ggml_cont(c, routing.ids), routed.ids);
+      place(g, routing.ids, routed.ids);
       place(g, routing.weights, routed.weights);
       if (routing.shared != nullptr) place(g, routing.shared, routed.shared);
     } else {

@@ -34,7 +34,7 @@ ggml_tensor* part_of(ggml_context* context, ggml_tensor* where, int64_t ne0, int
 void place(GraphBuilder& g, ggml_tensor* result, ggml_tensor* where) {
   ggml_tensor* root = result;
   while (root->view_src != nullptr && root->view_offs == 0 &&
-         ggml_nbytes(root) == ggml_nbytes(root->view_src) && ggml_is_contiguous(root)) {
+         ggml_nbytes(root->view_src) <= ggml_nbytes(where) && ggml_is_contiguous(root)) {
     root = root->view_src;
   }
   if (root->view_src != nullptr || root->buffer != nullptr || root->op == GGML_OP_NONE) {
