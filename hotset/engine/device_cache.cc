@@ -103,10 +103,12 @@ Result<std::unique_ptr<DeviceCache>> DeviceCache::create(const LoadedModel& mode
   }
   HOTSET_TRY(cache->lanes_, lanes::LanePlanner::create(options.rates.value_or(plan::kTypicalRates),
                                                        *cache->cache_));
+  cache->lanes_->set_fills(options.fills);
   cache->models_.resize(static_cast<size_t>(cache->cache_->n_groups()));
   cache->cpu_further_token_.resize(cache->models_.size());
   HOTSET_TRY(cache->banks_, ExpertBanks::create(model, device, *cache->cache_));
   HOTSET_TRY(cache->uploaded_, device.new_event());
+  cache->all_on_cpu_share_.assign(static_cast<size_t>(n_layer), plan::DecayedMean(4, 0, 1));
   cache->lane_of_.resize(n_expert);
   cache->chunk_of_.resize(n_expert);
   cache->stage_slot_.resize(n_expert);
@@ -354,6 +356,8 @@ Result<ServedLookup> DeviceCache::plan(int64_t layer, std::span<const int32_t> i
   } else {
     chunks_ = {};
     HOTSET_TRY(const Decision decision, decide(lookup));
+    all_on_cpu = lanes_->all_on_cpu();
+    all_on_cpu_share_[static_cast<size_t>(layer)].observe(all_on_cpu ? 1 : 0);
     HOTSET_TRY(plan_, cache_->commit(lookup, decision));
     n_crossing -= plan_.cpu_experts.size();
   }
@@ -485,12 +489,15 @@ Status DeviceCache::learn_uploads(double us) {
 }
 
 Status DeviceCache::learn(const ServedLookup& served, double cpu_us) {
-  if (!learns() || served.n_cpu == 0 || !models_[static_cast<size_t>(plan_.group)]) return {};
+  const int32_t n_experts = served.n_cpu + (served.all_on_cpu ? served.n_hits : 0);
+  if (!learns() || n_experts == 0 || !models_[static_cast<size_t>(plan_.group)]) return {};
+  const auto n_pairs =
+      std::ssize(served.cpu_pairs) + (served.all_on_cpu ? std::ssize(served.hit_pairs) : 0);
   const auto use = served.n_uploads == 0 ? plan::LaneUse::kSolo : plan::LaneUse::kConcurrent;
   const double further = cpu_further_token_[static_cast<size_t>(plan_.group)];
-  const auto n_further = static_cast<double>(std::ssize(served.cpu_pairs) - served.n_cpu);
+  const auto n_further = static_cast<double>(n_pairs - n_experts);
   HOTSET_RETURN_IF_ERROR(
-      lane_model(plan_.group).observe_cpu(use, served.n_cpu + further * n_further, cpu_us));
+      lane_model(plan_.group).observe_cpu(use, n_experts + further * n_further, cpu_us));
   lanes_learned(plan_.group);
   return {};
 }

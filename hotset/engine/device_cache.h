@@ -109,6 +109,11 @@ class DeviceCache {
   // Whether hits wait for the uploads, so that one graph computes both: where copies and graphs
   // take turns anyway.
   bool joins_uploads() const { return device_.info().overlap == device::Overlap::kNo; }
+  // Whether the CPU computed all experts of most of the last lookups of a layer: then resident ones
+  // should not be started before the lookup is known.
+  bool expects_all_on_cpu(int64_t layer) const {
+    return all_on_cpu_share_[static_cast<size_t>(layer)].mean() > 0.5;
+  }
   bool is_prefill(int32_t n_tokens) const { return n_tokens > options_.max_decode_tokens; }
 
   // Errors: kDevice. Requires: serves(layer).
@@ -216,6 +221,7 @@ class DeviceCache {
   std::optional<lanes::LanePlanner> lanes_;
   std::vector<std::optional<plan::LaneModel>> models_;  // [n_groups]
   std::vector<double> cpu_further_token_;               // [n_groups]
+  std::vector<plan::DecayedMean> all_on_cpu_share_;     // [n_layer], of decode lookups
   plan::DecayedMean other_us_{64, 0, 0};                // of a layer, beside its experts
   double planned_at_us_ = -1;                           // the last lookup
   double planned_us_ = 0;                               // and what its experts should take

@@ -125,7 +125,8 @@ Status DeviceExecutor::run(std::span<const BatchToken> ubatch, std::span<const i
     const bool served = is_cached && !cache_->bypassed();
     if (is_cached && !served) cache_->note_bypassed(segment.routes);
     if (served) {
-      HOTSET_RETURN_IF_ERROR(cache_->before_routing(segment.routes, queues_hits_of(n_rows)));
+      HOTSET_RETURN_IF_ERROR(
+          cache_->before_routing(segment.routes, queues_hits_of(segment.routes, n_rows)));
     }
     if (ggml_graph_n_nodes(kept.graph) > 0) {
       const device::Label label{segment.routes < 0 ? "head" : "attention",
@@ -277,18 +278,24 @@ Result<Bytes> DeviceExecutor::chosen_bytes(int64_t layer, int64_t n_rows) {
 
 Status DeviceExecutor::run_experts(int64_t layer, KeptGraph& experts, int64_t n_rows) {
   HOTSET_RETURN_IF_ERROR(wait_for_routing(layer, n_rows));
-  return compute_all_on_cpu(layer, experts, n_rows);
+  HOTSET_TRY([[maybe_unused]] const double us, compute_all_on_cpu(layer, experts, n_rows));
+  return {};
 }
 
-Status DeviceExecutor::compute_all_on_cpu(int64_t layer, KeptGraph& experts, int64_t n_rows) {
+Result<double> DeviceExecutor::compute_all_on_cpu(int64_t layer, KeptGraph& experts,
+                                                  int64_t n_rows) {
   HOTSET_TRY(const Bytes reads, chosen_bytes(layer, n_rows));
   const HostTensors& host = graphs_->host();
+  const LaneJob started{.name = "experts", .layer = layer, .start_us = device_.now_us()};
   auto job = [&] { return cpu_.compute(experts.graph); };
-  HOTSET_RETURN_IF_ERROR(on_cpu_lane("experts", layer, job, reads));
+  lane_.start(job);
+  HOTSET_TRY(const double us, finish_cpu_lane(started, reads));
   const size_t n_bytes =
       static_cast<size_t>(n_rows * model_.spec().router.n_expert_used) * host.results->nb[1];
-  return device_.upload(QueueId::kCompute, graphs_->cross().results, 0, host.results->data, n_bytes,
-                        {"results", static_cast<int32_t>(layer)});
+  HOTSET_RETURN_IF_ERROR(device_.upload(QueueId::kCompute, graphs_->cross().results, 0,
+                                        host.results->data, n_bytes,
+                                        {"results", static_cast<int32_t>(layer)}));
+  return us;
 }
 
 Status DeviceExecutor::serve(int64_t layer, size_t index, KeptGraph& experts, int32_t n_rows) {
@@ -296,7 +303,7 @@ Status DeviceExecutor::serve(int64_t layer, size_t index, KeptGraph& experts, in
   const bool one_token = n_rows == 1;
   const Bytes expert_bytes = cache_->expert_bytes(layer);
   const auto label_layer = static_cast<int32_t>(layer);
-  const bool hits_queued = queues_hits_of(n_rows);
+  const bool hits_queued = queues_hits_of(layer, n_rows);
   if (hits_queued) {
     HOTSET_TRY(KeptGraph* const hits, graphs_->lookups().all_pairs(layer, parity, n_rows));
     HOTSET_RETURN_IF_ERROR(device_.compute(hits->graph, hits->reads, {"hits", label_layer}));
@@ -309,7 +316,13 @@ Status DeviceExecutor::serve(int64_t layer, size_t index, KeptGraph& experts, in
   LaneTotals& totals = cache_->totals();
   totals.wait_us += wait_us;
   n_listed_ = 0;
-  if (served.all_on_cpu) return compute_all_on_cpu(layer, experts, n_rows);
+  if (served.all_on_cpu) {
+    HOTSET_RETURN_IF_ERROR(cache_->queue_fills());
+    HOTSET_TRY(const double us, compute_all_on_cpu(layer, experts, n_rows));
+    totals.cpu_us += us;
+    totals.cpu_read += expert_bytes * (served.n_hits + served.n_cpu);
+    return cache_->learn(served, us);
+  }
 
   // The CPU lane first: what follows only queues.
   const LaneJob job{.name = "experts", .layer = layer, .start_us = device_.now_us()};

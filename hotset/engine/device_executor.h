@@ -67,7 +67,8 @@ class DeviceExecutor final : public Executor {
   Status wait_for_routing(int64_t layer, int64_t n_rows);
   // All experts of a layer on the CPU.
   Status run_experts(int64_t layer, KeptGraph& experts, int64_t n_rows);
-  Status compute_all_on_cpu(int64_t layer, KeptGraph& experts, int64_t n_rows);
+  // Returns what it took, in microseconds.
+  Result<double> compute_all_on_cpu(int64_t layer, KeptGraph& experts, int64_t n_rows);
   // A layer of the cache.
   Status serve(int64_t layer, size_t index, KeptGraph& experts, int32_t n_rows);
   Status compute_listed(const char* name, int64_t layer, size_t parity, bool one_token,
@@ -89,8 +90,8 @@ class DeviceExecutor final : public Executor {
   Result<double> finish_cpu_lane(const LaneJob& job, Bytes reads);
   std::span<const int32_t> routed_ids(int64_t n_rows) const;
   // Whether the hits of a lookup of so many tokens are queued before they are known.
-  bool queues_hits_of(int32_t n_tokens) const {
-    return queues_hits_ && !cache_->is_prefill(n_tokens);
+  bool queues_hits_of(int64_t layer, int32_t n_tokens) const {
+    return queues_hits_ && !cache_->is_prefill(n_tokens) && !cache_->expects_all_on_cpu(layer);
   }
 
   const LoadedModel& model_;

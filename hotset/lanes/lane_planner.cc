@@ -10,8 +10,12 @@ namespace {
 // An expert that the CPU serves may enter by a fill a little later, so an upload is worth only what
 // it saves until then, and not over its whole stay: with the whole stay the link of a large cache
 // carries every miss, at up to 1.5 times the time. On the traces of docs/replay.md the modelled
-// time is flat between 2 and 16 tokens.
-constexpr double kFillHorizonTokens = 8;
+// time is flat between 2 and 8 tokens.
+constexpr double kFillHorizonTokens = 4;
+
+// While there are empty slots, far more experts want in than fills can bring, and what enters
+// stays. The modelled time of a run from a cold cache is flat between 80 and 100 tokens.
+constexpr double kColdHorizonTokens = 96;
 
 }  // namespace
 
@@ -77,8 +81,18 @@ Result<plan::LaneChoice> LanePlanner::choose(const Lookup& lookup, size_t max_up
   return chooser_.choose(state.costs,
                          {.expert_bytes = state.expert_bytes,
                           .hit_us = hit_us(state, lookup),
-                          .max_uploads = max_uploads},
+                          .max_uploads = max_uploads,
+                          .fill_us = fills_ ? copy_us(state, 1) : 0,
+                          .fill_backlog_us = links_[state.link].outstanding_us,
+                          .other_us = other_us_},
                          misses_);
+}
+
+double LanePlanner::all_on_cpu_us(const GroupState& state, const Lookup& lookup) const {
+  double us = state.costs.cpu_solo.turn_us + state.costs.all_rows_us;
+  for (const Hit& hit : lookup.hits) us += state.costs.cpu_solo.expert_us.at(hit.n_pairs);
+  for (const Miss& miss : lookup.misses) us += state.costs.cpu_solo.expert_us.at(miss.n_pairs);
+  return us;
 }
 
 void LanePlanner::list_misses(const Lookup& lookup) {
@@ -102,12 +116,18 @@ Result<std::span<const int32_t>> LanePlanner::choose_cpu_experts(const Lookup& l
   for (size_t i = 0; i < n; ++i) {
     const Miss& miss = lookup.misses[i];
     const size_t place = n - 1 - i;
-    const double value_us = place < lookup.places.size()
-                                ? state.value.value_us(miss.score, lookup.places[place].score)
-                                : 0;
+    double value_us = 0;
+    if (place < lookup.places.size()) {
+      value_us =
+          lookup.group_full
+              ? state.value.value_us(miss.score, lookup.places[place].score)
+              : std::min(plan::kMaxCost, state.value.saving_us() * kColdHorizonTokens * miss.score);
+    }
     misses_.push_back({.expert = miss.expert, .n_tokens = miss.n_pairs, .value_us = value_us});
   }
   HOTSET_TRY(const plan::LaneChoice choice, choose(lookup, lookup.places.size()));
+  // Uploads that are worth their time are made all the same.
+  all_on_cpu_ = choice.n_uploads == 0 && all_on_cpu_us(state, lookup) < choice.cost().done_us();
   size_t n_cpu = 0;
   for (const uint32_t i : choice.cpu()) cpu_experts_[n_cpu++] = misses_[i].expert;
   return std::span(cpu_experts_).first(n_cpu);
@@ -126,12 +146,7 @@ Result<LanePlanner::Prefill> LanePlanner::plan_prefill(const Lookup& lookup) {
   // chunk, and for the rows of the CPU lane.
   constexpr double kSteps = 4;
   const double us = choice.cost().done_us() + kSteps * state.costs.pairs.turn_us;
-  double cpu_us = state.costs.cpu_solo.turn_us;
-  for (const Hit& hit : lookup.hits) cpu_us += state.costs.cpu_solo.expert_us.at(hit.n_pairs);
-  for (const plan::Miss& miss : misses_) {
-    cpu_us += state.costs.cpu_solo.expert_us.at(miss.n_tokens);
-  }
-  return Prefill{.n_uploads = choice.n_uploads, .all_on_cpu = cpu_us <= us};
+  return Prefill{.n_uploads = choice.n_uploads, .all_on_cpu = all_on_cpu_us(state, lookup) <= us};
 }
 
 Result<int32_t> LanePlanner::max_fills(const Lookup& lookup, size_t n_uploads) {
@@ -155,8 +170,10 @@ Result<int32_t> LanePlanner::max_fills(const Lookup& lookup, size_t n_uploads) {
 Result<double> LanePlanner::commit(const Lookup& lookup, const LookupPlan& plan, size_t n_uploads) {
   GroupState& state = groups_[static_cast<size_t>(lookup.group)];
   HOTSET_TRY(const plan::LaneChoice choice, cost_splits(lookup));
-  const double done_us = choice.candidates[n_uploads].done_us();
-  cheapest_us_ = choice.cost().done_us();
+  const double all_cpu_us = all_on_cpu_us(state, lookup);
+  const double done_us =
+      std::exchange(all_on_cpu_, false) ? all_cpu_us : choice.candidates[n_uploads].done_us();
+  cheapest_us_ = std::min(all_cpu_us, choice.cost().done_us());
   if (!misses_.empty()) {
     // What the misses cost by the cheapest split, not by the one that was taken: with that one, a
     // value that is too high would make uploads, and slow uploads make it higher.

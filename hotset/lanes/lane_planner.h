@@ -44,6 +44,9 @@ class LanePlanner {
     return groups_[static_cast<size_t>(group)].costs;
   }
 
+  // Whether what the CPU serves may be copied in the background: uploads are worth less then.
+  void set_fills(bool fills) { fills_ = fills; }
+
   // What a layer takes beside its experts (attention, routing): time in which the link may copy
   // fills. 0 until it is set.
   void set_other_us(double us) { other_us_ = us; }
@@ -51,6 +54,10 @@ class LanePlanner {
   // The experts that the chooser leaves to the CPU lane. The answer holds until the next call of
   // any function. Requires: lookup.cached.
   Result<std::span<const int32_t>> choose_cpu_experts(const Lookup& lookup);
+  // Whether the lookup that was chosen for last, and is not committed, is done sooner if the CPU
+  // computes its resident experts too: starting a graph and bringing scattered rows back can cost
+  // more than a few hits save. Then no miss is uploaded.
+  bool all_on_cpu() const { return all_on_cpu_; }
 
   // How a prefill is served: `n_uploads` of its misses, those with the most tokens, cross the link,
   // the CPU lane takes the others; or it takes everything, resident experts included.
@@ -96,6 +103,8 @@ class LanePlanner {
 
   double hit_us(const GroupState& state, const Lookup& lookup) const;
   double copy_us(const GroupState& state, size_t n_experts) const;
+  // All experts of a lookup on the CPU lane.
+  double all_on_cpu_us(const GroupState& state, const Lookup& lookup) const;
   // Fills misses_ with those of the lookup, worth nothing later.
   void list_misses(const Lookup& lookup);
   // The costs of all splits of the misses, as if uploads were worth nothing later.
@@ -104,8 +113,10 @@ class LanePlanner {
   Result<plan::LaneChoice> choose(const Lookup& lookup, size_t max_uploads);
   void pass_time(Link& link, double free_us);
 
+  bool fills_ = true;
   double other_us_ = 0;
   double cheapest_us_ = 0;
+  bool all_on_cpu_ = false;
   std::vector<GroupState> groups_;
   std::vector<Link> links_;
   std::vector<PendingFill> arrived_;

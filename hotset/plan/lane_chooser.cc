@@ -82,6 +82,7 @@ void fill_device_side(const LaneCosts& costs, const LookupWork& work, std::span<
     candidates[u] = {
         .device_us = std::max(resident_us, link_us) + pairs_us,
         .value_us = value_us,
+        .link_us = link_us,
         .binding = link_us > resident_us ? BindingLane::kLink : BindingLane::kHits,
     };
   }
@@ -102,6 +103,19 @@ void fill_cpu_side(const LaneCosts& costs, std::span<const Miss> misses,
   double all_us = 0;
   for (const Miss& miss : misses) all_us += costs.cpu_solo.expert_us.at(miss.n_tokens);
   candidates[0].cpu_us = costs.cpu_solo.turn_us + all_us + costs.rows_us;
+}
+
+// F of a split: the experts behind its uploads that the idle link has time for.
+double fill_value_us(const LookupWork& work, std::span<const Miss> misses,
+                     std::span<const uint32_t> behind, const SplitCost& split) {
+  if (!(work.fill_us > 0)) return 0;
+  double n_fills =
+      (split.done_us() + work.other_us - split.link_us - work.fill_backlog_us) / work.fill_us;
+  double value_us = 0;
+  for (size_t i = 0; i < behind.size() && n_fills > 0; ++i, --n_fills) {
+    value_us += std::min(1.0, n_fills) * misses[behind[i]].value_us;
+  }
+  return value_us;
 }
 
 }  // namespace
@@ -134,6 +148,7 @@ Result<LaneChoice> LaneChooser::choose(const LaneCosts& costs, const LookupWork&
   for (size_t u = 0; u < candidates.size(); ++u) {
     SplitCost& split = candidates[u];
     if (split.cpu_us > split.device_us) split.binding = BindingLane::kCpu;
+    split.value_us += fill_value_us(work, misses, order.subspan(u), split);
     split.cost_us = split.done_us() - split.value_us;
     if (split.cost_us < candidates[best].cost_us) best = u;
   }

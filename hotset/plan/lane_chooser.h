@@ -4,8 +4,10 @@
 // experts on the CPU cost
 //   dev(u) = max(t_shared + t_hit, [u > 0] (t_launch + u * bytes / l(u))) + t_pairs(u)
 //   cpu(u) = [u < n] (t_turn + sum over i > u of c(tokens_i) + t_rows)
-//   J(u)   = max(dev(u), cpu(u)) - sum over i <= u of V_i
-// and every u is tried.
+//   J(u)   = max(dev(u), cpu(u)) - sum over i <= u of V_i - F(u)
+// and every u is tried. F(u) is what the background copies are worth that the link has time for
+// besides: of the experts behind the first u, in their order, V_i each, the last one in part. So
+// an upload is credited only with what a fill would not bring as well.
 #ifndef HOTSET_PLAN_LANE_CHOOSER_H_
 #define HOTSET_PLAN_LANE_CHOOSER_H_
 
@@ -35,6 +37,9 @@ struct LookupWork {
   double shared_us = 0;           // t_shared: device work that does not depend on the ids
   double hit_us = 0;              // t_hit: device work on resident experts
   size_t max_uploads = SIZE_MAX;  // slots that may be filled; more misses than this go to the CPU
+  double fill_us = 0;             // copy time of a fill; 0: no fills
+  double fill_backlog_us = 0;     // of fills that are on their way
+  double other_us = 0;  // of the layer beside its experts: time in which the link may copy
 };
 
 // What a split waits for.
@@ -51,7 +56,8 @@ std::string_view binding_lane_name(BindingLane lane);
 struct SplitCost {
   double device_us = 0;  // dev(u)
   double cpu_us = 0;     // cpu(u)
-  double value_us = 0;   // sum over i <= u of V_i
+  double value_us = 0;   // sum over i <= u of V_i, and F(u)
+  double link_us = 0;    // of the uploads
   double cost_us = 0;    // J(u)
   BindingLane binding = BindingLane::kHits;
 

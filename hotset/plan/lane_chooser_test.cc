@@ -187,6 +187,33 @@ TEST(LaneChooser, UploadsWhatIsWorthItLaterEvenIfThisLookupWaits) {
   EXPECT_THAT(choice->uploads(), ElementsAre(1));
 }
 
+TEST(LaneChooser, CreditsAnUploadOnlyWithWhatAFillWouldNotBring) {
+  const std::vector<Miss> misses = {{.expert = 1, .value_us = 150}};
+  // By itself the upload takes 110 + 10 us where the CPU takes 67, and is worth it.
+  auto choice = LaneChooser(1).choose(example_costs(), example_work(), misses);
+  ASSERT_TRUE(choice);
+  EXPECT_EQ(choice->n_uploads, 1U);
+  // While the CPU works and the layer goes on, the link brings the expert as a fill.
+  LookupWork work = example_work();
+  work.fill_us = 110;
+  work.other_us = 50;
+  LaneChooser chooser(1);
+  choice = chooser.choose(example_costs(), work, misses);
+  ASSERT_TRUE(choice);
+  EXPECT_EQ(choice->n_uploads, 0U);
+  EXPECT_DOUBLE_EQ(choice->candidates[0].value_us, 150);
+  // In part, if there is time for a part only; not at all behind others that are on their way.
+  work.other_us = 0;
+  choice = chooser.choose(example_costs(), work, misses);
+  ASSERT_TRUE(choice);
+  EXPECT_DOUBLE_EQ(choice->candidates[0].value_us, 150.0 * 67 / 110);
+  work.fill_backlog_us = 67;
+  choice = chooser.choose(example_costs(), work, misses);
+  ASSERT_TRUE(choice);
+  EXPECT_EQ(choice->candidates[0].value_us, 0);
+  EXPECT_EQ(choice->n_uploads, 1U);
+}
+
 TEST(LaneChooser, PrefersFewerUploadsAndLowerExpertsAmongEquals) {
   LaneChooser chooser(4);
   // Nothing costs anything: every split is the same.

@@ -34,7 +34,7 @@ bool is_valid(const LaneCosts& costs) {
   };
   return line(costs.upload_solo_us) && line(costs.upload_concurrent_us) &&
          experts(costs.cpu_solo) && experts(costs.cpu_concurrent) && is_cost(costs.rows_us) &&
-         experts(costs.pairs);
+         is_cost(costs.all_rows_us) && experts(costs.pairs);
 }
 
 Status validate(const LaneCosts& costs) {
@@ -50,6 +50,7 @@ Status validate(const LaneCosts& costs) {
       {"cpu_concurrent.expert_us.fixed", costs.cpu_concurrent.expert_us.fixed},
       {"cpu_concurrent.expert_us.per_unit", costs.cpu_concurrent.expert_us.per_unit},
       {"rows_us", costs.rows_us},
+      {"all_rows_us", costs.all_rows_us},
       {"pairs.turn_us", costs.pairs.turn_us},
       {"pairs.expert_us.fixed", costs.pairs.expert_us.fixed},
       {"pairs.expert_us.per_unit", costs.pairs.expert_us.per_unit},
@@ -118,6 +119,7 @@ Result<LaneCosts> costs_from_rates(const LaneRates& rates, Bytes expert_bytes) {
       .cpu_solo = experts(rates.turn_us, rates.cpu_gb_per_s),
       .cpu_concurrent = experts(rates.turn_us, both.cpu_gb_per_s),
       .rows_us = rates.rows_us,
+      .all_rows_us = rates.rows_us,
       .pairs = experts(rates.device_launch_us, rates.device_gb_per_s)};
   HOTSET_RETURN_IF_ERROR(validate(costs));
   return costs;

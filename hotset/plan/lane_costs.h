@@ -42,8 +42,9 @@ struct LaneCosts {
   LinearCost upload_concurrent_us = {};  // of bytes: t_launch + bytes / l(u), 0 < u < n
   ExpertCost cpu_solo = {};              // t_turn and c(tokens), nothing uploaded
   ExpertCost cpu_concurrent = {};        // t_turn and c(tokens), 0 < u < n
-  double rows_us = 0;                    // t_rows: result rows of the CPU lane back to the device
-  ExpertCost pairs = {};                 // t_pairs: uploaded pairs on the device
+  double rows_us = 0;  // t_rows: result rows of the CPU lane back to the device, some of a lookup
+  double all_rows_us = 0;  // the same of all pairs of a lookup, which are one copy
+  ExpertCost pairs = {};   // t_pairs: uploaded pairs on the device
 
   constexpr bool operator==(const LaneCosts&) const = default;
 };

@@ -40,7 +40,8 @@ LaneModel::LaneModel(const LaneModelOptions& options, SharedLane upload, SharedL
       hits_(hits),
       pairs_(pairs),
       shared_(options.half_life, 0, 0),
-      rows_(options.half_life, options.prior.rows_us, 0) {
+      rows_(options.half_life, options.prior.rows_us, 0),
+      all_rows_(options.half_life, options.prior.all_rows_us, 0) {
   update_costs();
 }
 
@@ -127,6 +128,13 @@ Status LaneModel::observe_rows(double us) {
   return {};
 }
 
+Status LaneModel::observe_all_rows(double us) {
+  HOTSET_RETURN_IF_ERROR(check_observation("all rows", 1, us));
+  all_rows_.observe(us);
+  update_costs();
+  return {};
+}
+
 double LaneModel::kept_share() const {
   const auto expert_bytes = static_cast<double>(options_.expert_bytes.count);
   const double link = gb_per_s(upload_.solo.fit(), 1);
@@ -164,12 +172,13 @@ void LaneModel::update_costs() {
             .cpu_solo = expert_cost(cpu.solo, options_.cpu_further_token),
             .cpu_concurrent = expert_cost(cpu.concurrent, options_.cpu_further_token),
             .rows_us = rows_.mean(),
+            .all_rows_us = all_rows_.mean(),
             .pairs = expert_cost(pairs_.fit(), options_.device_further_token)};
 }
 
 double LaneModel::no_cache_us(double work) const {
   if (!(work > 0)) return 0;
-  return costs_.cpu_solo.turn_us + costs_.cpu_solo.expert_us.at(1) * work + costs_.rows_us;
+  return costs_.cpu_solo.turn_us + costs_.cpu_solo.expert_us.at(1) * work + costs_.all_rows_us;
 }
 
 std::string LaneModel::describe() const {

@@ -52,6 +52,7 @@ class LaneModel {
   Status observe_pairs(double work, double us);
   Status observe_shared(double us);
   Status observe_rows(double us);
+  Status observe_all_rows(double us);
 
   // What the chooser reads. A lane's concurrent costs are derived from its solo costs until they
   // are measured: together about 0.88 of the sum, never more than memory's rate. So are they again
@@ -98,6 +99,7 @@ class LaneModel {
   LineEstimator pairs_;  // us of work
   DecayedMean shared_;
   DecayedMean rows_;
+  DecayedMean all_rows_;
   LaneCosts costs_;
 };
 

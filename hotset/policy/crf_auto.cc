@@ -114,9 +114,20 @@ std::string CrfAuto::explain() const {
       candidate_name(followed_), n_switches_, sampled_experts_.size(), shape_.n_experts(), rates);
 }
 
-double CrfAuto::ghost_hit_rate(Candidate candidate) const {
-  return selected_ > 0 ? hits_[static_cast<size_t>(candidate)] / selected_ : 0;
+Candidate CrfAuto::Judged::best() const {
+  return static_cast<Candidate>(std::ranges::max_element(hits) - hits.begin());
 }
+
+double CrfAuto::Judged::rate(Candidate candidate) const {
+  return selected > 0 ? hits[static_cast<size_t>(candidate)] / selected : 0;
+}
+
+void CrfAuto::Judged::decay(double factor) {
+  for (double& n : hits) n *= factor;
+  selected *= factor;
+}
+
+double CrfAuto::ghost_hit_rate(Candidate candidate) const { return judged_.rate(candidate); }
 
 void CrfAuto::on_lookup(int32_t layer_index, std::span<const Use> uses) {
   sampled_uses_.clear();
@@ -150,12 +161,17 @@ void CrfAuto::on_advance(int32_t layer_index, int32_t n_tokens) {
       .layer_index = layer_index, .n_layers = shape_.n_layers, .n_tokens = n_tokens_};
   for (size_t i = 0; i < kCandidates; i++) {
     if (judged) {
-      hits_[i] += ghosts_[i].lookup(planned, sampled_uses_);
+      const double n_hits = ghosts_[i].lookup(planned, sampled_uses_);
+      judged_.hits[i] += n_hits;
+      recent_.hits[i] += n_hits;
     } else {
       ghosts_[i].promote(sampled_uses_);
     }
   }
-  if (judged) selected_ += static_cast<double>(sampled_uses_.size());
+  if (judged) {
+    judged_.selected += static_cast<double>(sampled_uses_.size());
+    recent_.selected += static_cast<double>(sampled_uses_.size());
+  }
   sampled_uses_.clear();
   bank_.advance(layer_index, n_tokens);
   heaps_.touch(layer_index);
@@ -166,12 +182,16 @@ void CrfAuto::on_advance(int32_t layer_index, int32_t n_tokens) {
 
 // Once per round of the layers.
 void CrfAuto::review(int32_t n_tokens) {
-  const auto best = static_cast<Candidate>(std::ranges::max_element(hits_) - hits_.begin());
-  const double ahead = ghost_hit_rate(best) - ghost_hit_rate(followed_);
-  if (ahead > kMargin) follow(best);
-  const double decay = std::exp2(-n_tokens / kRateHalfLifeTokens);
-  for (double& hits : hits_) hits *= decay;
-  selected_ *= decay;
+  const Candidate now = recent_.best();
+  const Candidate best = judged_.best();
+  if (recent_.rate(now) - recent_.rate(followed_) > kRecentMargin) {
+    follow(now);
+  } else if (judged_.rate(best) - judged_.rate(followed_) > kMargin &&
+             recent_.rate(followed_) - recent_.rate(best) < kRecentMargin / 2) {
+    follow(best);
+  }
+  judged_.decay(std::exp2(-n_tokens / kRateHalfLifeTokens));
+  recent_.decay(std::exp2(-n_tokens / kRecentHalfLifeTokens));
 }
 
 void CrfAuto::follow(Candidate candidate) {

@@ -5,7 +5,9 @@
 // (Waldspurger et al., "Efficient MRC construction with SHARDS", FAST 2015; Qureshi et al.,
 // "Adaptive insertion policies for high performance caching", ISCA 2007). Small groups are sampled
 // whole. The decayed hit rates of the ghosts are compared once per round of the layers; another
-// candidate is followed if it is ahead by a margin. Ghosts insert on demand, whatever share of the
+// candidate is followed if it is ahead by a margin. When the topic changes, what served the old one
+// best can be far behind for a while: a candidate that is far ahead over the last few tokens is
+// followed at once, until it no longer is. Ghosts insert on demand, whatever share of the
 // misses the real cache leaves to the CPU; lookups of more than kJudgedTokens tokens (prefill)
 // insert nothing there, as in the real cache.
 //
@@ -38,6 +40,10 @@ class CrfAuto final : public Policy {
   static constexpr double kRateHalfLifeTokens = 256;
   // How much better another candidate must be.
   static constexpr double kMargin = 0.003;
+  // The same over the last few tokens. These are some hundred uses, so a difference below the
+  // margin is chance.
+  static constexpr double kRecentHalfLifeTokens = 1;
+  static constexpr double kRecentMargin = 0.12;
 
   // Requires: a valid shape.
   explicit CrfAuto(const PolicyShape& shape);
@@ -63,6 +69,16 @@ class CrfAuto final : public Policy {
   int64_t n_switches() const { return n_switches_; }
 
  private:
+  // Decayed sums of the ghosts.
+  struct Judged {
+    std::array<double, kCandidates> hits = {};
+    double selected = 0;
+
+    Candidate best() const;
+    double rate(Candidate candidate) const;
+    void decay(double factor);
+  };
+
   CrfEstimate score_estimate() const;
   BankOrder order(int32_t planned_layer_index) const;
   void review(int32_t n_tokens);
@@ -78,12 +94,12 @@ class CrfAuto final : public Policy {
   std::vector<int32_t> slot_of_;  // [n_experts]
   int32_t n_tokens_ = 1;          // of the last lookup
 
-  std::vector<int32_t> ghost_expert_of_;       // [n_experts] its index in the ghosts, or -1
-  std::vector<ExpertIndex> sampled_experts_;   // [n_layers * sampled per layer] the reverse
-  std::vector<int32_t> sampled_uses_;          // of the lookup being planned
-  std::vector<GhostCache> ghosts_;             // [kCandidates]
-  std::array<double, kCandidates> hits_ = {};  // decayed
-  double selected_ = 0;                        // decayed
+  std::vector<int32_t> ghost_expert_of_;      // [n_experts] its index in the ghosts, or -1
+  std::vector<ExpertIndex> sampled_experts_;  // [n_layers * sampled per layer] the reverse
+  std::vector<int32_t> sampled_uses_;         // of the lookup being planned
+  std::vector<GhostCache> ghosts_;            // [kCandidates]
+  Judged judged_;
+  Judged recent_;
   int64_t n_switches_ = 0;
 };
 

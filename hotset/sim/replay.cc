@@ -153,6 +153,7 @@ Status Replayer::create_lanes() {
         options_->share.fixed, static_cast<int32_t>(header.experts_per_token)));
   }
   HOTSET_TRY(lanes_, lanes::LanePlanner::create(options_->rates, *cache_));
+  lanes_->set_fills(options_->fills);
   return {};
 }
 
