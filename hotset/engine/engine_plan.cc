@@ -38,9 +38,9 @@ Result<plan::DeviceDemand> Demand::measure(ModelDescription& description,
     HOTSET_TRY(groups, DeviceCache::form_groups(description, device_, placement, kUnlimitedBudget));
     for (CacheGroup& group : groups) {
       demand.all_experts += bank_bytes(group.spec, group.spec.n_experts());
-      // As little as makes a cache: banks are planned last.
-      group.n_slots =
-          std::min<int64_t>(description.spec.router.n_expert_used, group.spec.n_experts() - 1);
+      // As little as makes a cache: banks are planned last. None where the device cannot use them.
+      const int64_t k = description.spec.router.n_expert_used;
+      group.n_slots = group.spec.max_slots < k ? 0 : std::min(k, group.spec.n_experts() - 1);
     }
   }
   LoadOptions load = options_.load;
