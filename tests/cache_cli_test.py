@@ -33,6 +33,21 @@ class CacheCliTest(CliFixture):
         self.assertEqual(len(lines), 1, done.stderr)
         return lines[0].removeprefix("hotset: info: ")
 
+    def test_a_type_that_the_device_cannot_do_is_said(self):
+        two = self.folder / "two-types.gguf"
+        self.ok("model", "random", "--layers", "4", "--expert-type", "q4_0", "--odd-expert-type", "q8_0", "-o", two)
+        flags = ["--device", "emu:clock=virtual,us=1,refuse_type=q8_0", "--moe-cache-mib", "4"]
+        self.assertRegex(self.verdict(*flags, model=two),
+                         r"^expert cache on: .*; the device's kernels do not multiply experts of type q8_0 by id "
+                         r"\(layers 1, 3\), so the CPU computes them; ")
+        one = self.folder / "one-type.gguf"
+        self.ok("model", "random", "--layers", "2", "--expert-type", "q8_0", "-o", one)
+        self.assertRegex(self.verdict(*flags, model=one),
+                         r"^expert cache off: the device's kernels do not multiply experts of type q8_0 by id "
+                         r"\(layers 0-1\); emu ")
+        self.fails(1, ["refuse_type: found 'q9', expected a type of ggml's"], "eval", "-m", one, "--tokens", "1",
+                   "--device", "emu:refuse_type=q9")
+
     # --- Flags
 
     def test_values_out_of_range(self):

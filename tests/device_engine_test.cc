@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstring>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -16,6 +17,7 @@
 #include "hotset/engine/device_graphs.h"
 #include "hotset/engine/engine.h"
 #include "hotset/engine/random_model.h"
+#include "hotset/model/gguf_testing.h"
 #include "tests/cached_decode.h"
 #include "tests/engine_fixture.h"
 #include "tests/test_files.h"
@@ -146,6 +148,47 @@ INSTANTIATE_TEST_SUITE_P(
         OddShape{"mxfp4", {.architecture = "gpt-oss", .expert_type = GGML_TYPE_MXFP4}}),
     [](const auto& shape) { return shape.param.name; });
 
+// A model with experts of a type that ggml writes with an importance matrix only: all ones.
+bool write_with_importance(const std::filesystem::path& path, ggml_type type) {
+  // Their tables take seconds to make, and nothing of them is hotset's.
+  if (kSanitized || !ggml_quantize_requires_imatrix(type)) return false;
+  const auto status = engine::write_random_model({.n_layer = 1,
+                                                  .n_expert = 4,
+                                                  .n_expert_used = 2,
+                                                  .n_ff_expert = 256,
+                                                  .n_vocab = kVocabulary,
+                                                  .expert_type = GGML_TYPE_F32},
+                                                 path);
+  HOTSET_CHECK(status.has_value());
+  const auto made = model::GgufFile::open(path);
+  model::GgufBytes file(*made);
+  for (model::TensorEntry& tensor : file.tensors) {
+    if (!tensor.name.ends_with("_exps.weight")) continue;
+    const int64_t n_columns = tensor.ne[0];
+    const int64_t n_rows = tensor.ne[1] * tensor.ne[2];
+    const std::vector<float> importance(static_cast<size_t>(n_columns), 1.0F);
+    std::vector<float> values(static_cast<size_t>(n_columns * n_rows));
+    std::memcpy(values.data(), tensor.data->data(), tensor.data->size());
+    std::vector<uint8_t> quantized(ggml_row_size(type, n_columns) * static_cast<size_t>(n_rows));
+    ggml_quantize_chunk(type, values.data(), quantized.data(), 0, n_rows, n_columns,
+                        importance.data());
+    tensor.type = type;
+    tensor.data = std::move(quantized);
+  }
+  file.write(path);
+  return true;
+}
+
+// Room for `n_slots` experts of a model with one group.
+Bytes cache_for(const std::filesystem::path& path, int64_t n_slots) {
+  Bytes one;
+  const auto description = describe(path);
+  for (const auto& tensor : description.file.tensors()) {
+    if (tensor.name.ends_with("_exps.weight")) one += {tensor.n_bytes.count / tensor.ne[2]};
+  }
+  return one * (n_slots + 1) + Bytes{1024};
+}
+
 TEST(DeviceEngine, ExpertsOfEveryTypeAreTheSameBits) {
   const TemporaryFolder folder;
   const auto path = folder / "typed.gguf";
@@ -161,7 +204,7 @@ TEST(DeviceEngine, ExpertsOfEveryTypeAreTheSameBits) {
                                                     .n_vocab = kVocabulary,
                                                     .expert_type = type},
                                                    path);
-    if (!status) continue;  // no type for weights, or none that ggml writes
+    if (!status && !write_with_importance(path, type)) continue;  // no type for weights
     const auto alone = engine::Engine::create(describe(path), options_with(""));
     if (!alone) {
       EXPECT_EQ(alone.error().code, ErrorCode::kUnsupported) << alone.error().message;
@@ -169,12 +212,46 @@ TEST(DeviceEngine, ExpertsOfEveryTypeAreTheSameBits) {
     }
     const auto engine = make_engine(describe(path), options_with("emu:clock=virtual"));
     ASSERT_NE(engine, nullptr);
-    EXPECT_EQ(prompt_and_decode(*engine, 9), prompt_and_decode(**alone, 9));
+    const auto expected = prompt_and_decode(**alone, 9);
+    EXPECT_EQ(prompt_and_decode(*engine, 9), expected);
+    EngineOptions options = options_with("emu:clock=virtual");
+    options.cache_bytes = cache_for(path, 2);
+    options.cache = {.cpu_share = 0};
+    const auto cached = make_engine(describe(path), options);
+    ASSERT_NE(cached, nullptr);
+    ASSERT_NE(cached->cache(), nullptr);
+    EXPECT_EQ(cached->cache()->core().slots(0).n_slots(), 2);
+    EXPECT_EQ(prompt_and_decode(*cached, 9), expected);
+    EXPECT_GT(cached->cache()->core().total_statistics().uploads, 0U);
+    // Where the device has no kernel for it, the CPU computes them.
+    options.device = fmt::format("emu:clock=virtual,refuse_type={}", ggml_type_name(type));
+    const auto refused = make_engine(describe(path), options);
+    ASSERT_NE(refused, nullptr);
+    EXPECT_EQ(refused->cache(), nullptr);
+    EXPECT_EQ(prompt_and_decode(*refused, 9), expected);
     ++n_computed;
   }
-  // F32, F16, BF16, MXFP4, NVFP4, five old quants, five K quants, two ternary ones, three i-quants
-  // that need no importance matrix.
-  EXPECT_GE(n_computed, 20);
+  // F32, F16, BF16, MXFP4, NVFP4, five old quants, five K quants, two ternary ones, and the
+  // i-quants: three, and five more that need an importance matrix.
+  EXPECT_GE(n_computed, kSanitized ? 20 : 24);
+}
+
+// Of two groups one may be refused: the other one has slots.
+TEST(DeviceEngine, ARefusedTypeLeavesTheOthersTheirSlots) {
+  const TemporaryFolder folder;
+  const auto path = folder / "two.gguf";
+  ASSERT_TRUE(engine::write_random_model(
+      {.n_layer = 4, .n_vocab = kVocabulary, .odd_expert_type = GGML_TYPE_Q8_0}, path));
+  const auto expected = prompt_and_decode(*make_engine(describe(path), options_with("")), 9);
+  EngineOptions options = options_with("emu:clock=virtual,refuse_type=q8_0");
+  options.cache_bytes = half_cache(path);
+  options.cache = {.cpu_share = 0};
+  const auto engine = make_engine(describe(path), options);
+  ASSERT_NE(engine, nullptr);
+  ASSERT_NE(engine->cache(), nullptr);
+  EXPECT_TRUE(engine->cache()->serves(0));
+  EXPECT_FALSE(engine->cache()->serves(1));
+  EXPECT_EQ(prompt_and_decode(*engine, 9), expected);
 }
 
 TEST(DeviceEngine, PromptsInSeveralUbatchesAreTheSameBits) {

@@ -1,5 +1,8 @@
 #include "hotset/cli/cache_verdict.h"
 
+#include <fmt/ranges.h>
+#include <ggml.h>
+
 #include <algorithm>
 #include <cmath>
 #include <string_view>
@@ -72,6 +75,14 @@ std::string placement_text(const CacheState& state) {
                      state.head_on_device ? " and the head" : "");
 }
 
+bool is_refused(const CacheGroup& group) { return group.spec.max_slots == 0; }
+
+std::string refused_text(const CacheState& state) {
+  return fmt::format("the device's kernels do not multiply experts of type {} by id (layer{} {})",
+                     state.refused_types, state.refused_layers.size() == 1 ? "" : "s",
+                     layers_text(state.refused_layers));
+}
+
 std::string on_text(const CacheState& state) {
   std::string text =
       fmt::format("{} ({}) has {}, {}", state.device->name, state.device->description,
@@ -90,7 +101,28 @@ std::string on_text(const CacheState& state) {
                     o.cpu_share ? fmt::format("{:g}", *o.cpu_share) : "auto",
                     o.fills ? "on" : "off", o.policy, plural(o.max_decode_tokens, "token"));
   }
+  if (!state.refused_layers.empty()) {
+    text += fmt::format("; {}, so the CPU computes them", refused_text(state));
+  }
   return fmt::format("{}; {}", text, placement_text(state));
+}
+
+// Fills in the layers whose experts the device cannot multiply.
+void note_refused(const engine::Engine& engine, CacheState& state) {
+  std::vector<std::string_view> types;
+  for (const CacheGroup& group : state.groups) {
+    if (!is_refused(group)) continue;
+    const auto& layers = group.spec.layers;
+    state.refused_layers.insert(state.refused_layers.end(), layers.begin(), layers.end());
+    const auto& weights = engine.model().weights().layers[static_cast<size_t>(layers.front())];
+    for (const ggml_tensor* matrix : weights.experts.matrices()) {
+      if (matrix == nullptr) continue;
+      const std::string_view name = ggml_type_name(matrix->type);
+      if (!std::ranges::contains(types, name)) types.push_back(name);
+    }
+  }
+  std::ranges::sort(state.refused_layers);
+  state.refused_types = fmt::format("{}", fmt::join(types, ", "));
 }
 
 std::string off_reason(const CacheState& state) {
@@ -100,6 +132,7 @@ std::string off_reason(const CacheState& state) {
     return "the device reads host memory in place, so it needs none";
   }
   if (state.groups.empty()) return "no layer on the device has experts";
+  if (std::ranges::all_of(state.groups, is_refused)) return refused_text(state);
   const std::optional<int64_t> needed = needed_mib(state);
   if (!needed) {
     return fmt::format("the device's kernels accept no bank of {} experts, a token's", state.k);
@@ -123,6 +156,7 @@ CacheState cache_state(const engine::Engine& engine, std::optional<Bytes> asked)
                    .n_layer = spec.n_layer,
                    .head_on_device = engine.placement().head_on_device,
                    .groups = engine.cache_groups()};
+  note_refused(engine, state);
   if (engine.device() != nullptr) {
     state.device = &engine.device()->info();
     state.n_on_device = spec.n_layer - engine.placement().first_device_layer;
@@ -160,7 +194,8 @@ std::string cache_warning(const CacheState& state) {
   }
   std::vector<int32_t> layers;
   for (const CacheGroup& group : state.groups) {
-    if (group.n_slots > 0) continue;
+    // What a device cannot do no user can change: the verdict says it.
+    if (group.n_slots > 0 || is_refused(group)) continue;
     layers.insert(layers.end(), group.spec.layers.begin(), group.spec.layers.end());
   }
   if (layers.empty()) return "";

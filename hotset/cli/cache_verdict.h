@@ -29,6 +29,9 @@ struct CacheState {
   Bytes device_bytes = {};                  // of the cache
   bool source_is_pinned = false;
   engine::CacheOptions options = {};
+  // Layers, ascending, whose experts the device's kernels do not multiply at all, and their types.
+  std::vector<int32_t> refused_layers = {};
+  std::string refused_types = {};
   std::string why_bypassed = {};  // the CPU computes everything although there are slots
 
   bool has_slots() const;

@@ -87,7 +87,8 @@ Status Chat::start() {
                       "--prompt-tokens: found together with --interactive, expected text");
   }
   HOTSET_TRY(const Sampling sampling, make_sampling(options_));
-  HOTSET_TRY(const engine::EngineOptions engine_flags, engine_options(options_.model));
+  HOTSET_TRY(engine::EngineOptions engine_flags, engine_options(options_.model));
+  engine_flags.n_sequences = 1;
   HOTSET_TRY(engine_session_, EngineSession::start(options_.model, engine_flags));
   engine::Engine& engine = engine_session_->engine();
   HOTSET_TRY(tokenizer_, model_tokenizer(engine));
@@ -130,6 +131,7 @@ Status Chat::report(const ChatReply& reply) {
         {"n_generated", reply.tokens.size()},
         {"prompt_ms", reply.prompt_us / 1e3},
         {"generate_ms", reply.generate_us / 1e3},
+        {"moe_cache", engine_session_->cache_json()},
     };
     return print(object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
   }

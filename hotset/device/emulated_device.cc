@@ -55,7 +55,11 @@ class EmulatedDevice final : public Device {
 
   const DeviceInfo& info() const override { return info_; }
   ggml_backend_buffer_type_t buffer_type() const override { return cpu_.buffer_type(); }
-  bool supports(const ggml_tensor* op) const override { return cpu_.supports(op); }
+  bool supports(const ggml_tensor* op) const override {
+    const std::optional<ggml_type>& refused = emulated_.faults.refuse_type;
+    if (refused && op->op == GGML_OP_MUL_MAT_ID && op->src[0]->type == *refused) return false;
+    return cpu_.supports(op);
+  }
 
   Result<DeviceBuffer> allocate(ggml_context* context, std::string_view what) override;
   Result<DeviceBuffer> claim(Bytes n_bytes, std::string_view what) override;

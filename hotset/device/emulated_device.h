@@ -33,6 +33,7 @@
 //   late_seed=n    seed of these delays
 //   refuse_pinned=0|1   pinned memory comes back pageable
 //   refuse_allocation=n the n-th allocation of device memory is refused
+//   refuse_type=t  the device has no kernel that multiplies by id with matrices of ggml's type t
 //
 // Copies from and to memory that is not pinned are synchronous, as on real devices.
 #ifndef HOTSET_DEVICE_EMULATED_DEVICE_H_
@@ -40,6 +41,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string_view>
 
 #include "hotset/base/error.h"
@@ -57,6 +59,7 @@ struct EmulatedFaults {
   uint64_t late_seed = 1;
   bool refuse_pinned = false;
   int64_t refuse_allocation = 0;
+  std::optional<ggml_type> refuse_type = {};
 };
 
 struct EmulatedOptions {

@@ -81,6 +81,14 @@ std::vector<Key> keys(EmulatedOptions& options) {
             [&](int64_t value) { faults.late_seed = static_cast<uint64_t>(value); }),
       count("refuse_pinned", 0, 1, [&](int64_t value) { faults.refuse_pinned = value == 1; }),
       count("refuse_allocation", faults.refuse_allocation),
+      {"refuse_type", "a type of ggml's, as q4_0",
+       [&](std::string_view text) {
+         for (int i = 0; i < GGML_TYPE_COUNT && !faults.refuse_type; ++i) {
+           const auto type = static_cast<ggml_type>(i);
+           if (ggml_type_size(type) > 0 && text == ggml_type_name(type)) faults.refuse_type = type;
+         }
+         return faults.refuse_type.has_value();
+       }},
   };
 }
 
