@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "hotset/base/log.h"
+#include "hotset/cli/bench_command.h"
 #include "hotset/cli/command.h"
 #include "hotset/cli/model_flags.h"
 #include "hotset/cli/replay_flags.h"
@@ -45,6 +46,7 @@ int run(int argc, char** argv) {
   hotset::cli::add_list_devices(app);
   int exit_status = 0;
   hotset::cli::add_model_commands(app, exit_status);
+  hotset::cli::add_bench_command(app, exit_status);
   hotset::cli::add_replay_commands(app, exit_status);
   for (CLI::App* command : app.get_subcommands({}))
     hotset::cli::add_environment_variables(*command);

@@ -181,12 +181,16 @@ void add_engine_options(CLI::App& command, ModelOptions& o) {
   add_cache_options(command, o.cache);
 }
 
+}  // namespace
+
 void add_model_options(CLI::App& command, ModelOptions& o) {
   command.add_option("-m,--model", o.model, "Model file (GGUF; of a split one the first part)")
       ->required()
       ->type_name("FILE");
   add_engine_options(command, o);
 }
+
+namespace {
 
 // Flags of what engine/sampler.h does, in its order.
 void add_sampling(CLI::App& command, RunOptions& o) {

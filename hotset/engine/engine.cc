@@ -136,6 +136,7 @@ Status Engine::create_cache() {
   if (!options_.cache_bytes && !device_->info().exact_memory) {
     HOTSET_RETURN_IF_ERROR(shrink_to_free_memory(model_->description(), *device_, options_, plan_));
   }
+  most_cache_ = plan_.memory.devices.front().banks;
   HOTSET_TRY(cache_, DeviceCache::create(*model_, *device_, plan_.groups, options_.cache));
   return shrink_overcommitted();
 }
@@ -161,6 +162,39 @@ Status Engine::shrink_overcommitted() {
   }
   HOTSET_TRY(cache_, DeviceCache::create(*model_, *device_, plan_.groups, options_.cache));
   return {};
+}
+
+Status Engine::set_cache(std::optional<Bytes> bytes, const CacheOptions& cache) {
+  if (most_cache_ == Bytes{}) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "the engine was created without an expert cache, expected one with slots");
+  }
+  if (cache.max_decode_tokens != options_.cache.max_decode_tokens) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "--moe-cache-batch: found {}, expected {}, by which memory was planned",
+                      cache.max_decode_tokens, options_.cache.max_decode_tokens);
+  }
+  // More than all experts is all of them.
+  const bool fits_all = most_cache_ >= plan_.memory.devices.front().all_experts;
+  if (bytes && *bytes > most_cache_ && !fits_all) {
+    return make_error(ErrorCode::kOutOfMemory,
+                      "the expert cache: found {}, expected at most {}, which was planned for",
+                      to_string(*bytes), to_string(most_cache_));
+  }
+  HOTSET_RETURN_IF_ERROR(device_->wait_idle());
+  executor_.reset();
+  cache_.reset();
+  options_.cache_bytes = bytes;
+  options_.cache = cache;
+  plan_.groups.clear();
+  if (bytes != Bytes{}) {
+    HOTSET_RETURN_IF_ERROR(
+        size_cache(model_->description(), *device_, bytes.value_or(most_cache_), plan_));
+    if (std::ranges::any_of(plan_.groups, [](const CacheGroup& g) { return g.n_slots > 0; })) {
+      HOTSET_TRY(cache_, DeviceCache::create(*model_, *device_, plan_.groups, cache));
+    }
+  }
+  return create_executor();
 }
 
 ExecutorOptions Engine::executor_options() const {
@@ -231,6 +265,9 @@ Status Engine::run_ubatch(std::span<const BatchToken> ubatch) {
 Result<DecodeResult> Engine::decode(std::span<const BatchToken> batch,
                                     const std::function<bool()>& keep_going) {
   HOTSET_RETURN_IF_ERROR(check_batch(batch));
+  if (executor_ == nullptr) {
+    return make_error(ErrorCode::kDevice, "the engine has no executor: set_cache() failed");
+  }
   logits_.clear();
   const auto n_ubatch = static_cast<size_t>(options_.n_ubatch);
   Status status;
