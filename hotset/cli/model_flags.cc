@@ -187,6 +187,9 @@ void add_model_options(CLI::App& command, ModelOptions& o) {
   command.add_option("-m,--model", o.model, "Model file (GGUF; of a split one the first part)")
       ->required()
       ->type_name("FILE");
+  // Taken out of the arguments before they are parsed (config_file.h); here for the help.
+  command.add_option("--config", "Read flags from a file: \"moe-cache-mib = 4096\", a line each")
+      ->type_name("FILE");
   add_engine_options(command, o);
 }
 
