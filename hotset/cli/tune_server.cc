@@ -84,9 +84,13 @@ class ServerTuner {
   TuneOutcome outcome_;
 };
 
-std::string tail(const std::string& log) {
+// The end of a log, as a part of a line.
+std::string tail(std::string log) {
   constexpr size_t kBytes = 600;
-  return log.size() > kBytes ? "..." + log.substr(log.size() - kBytes) : log;
+  while (!log.empty() && log.back() == '\n') log.pop_back();
+  if (log.size() > kBytes) log = "..." + log.substr(log.size() - kBytes);
+  std::ranges::replace(log, '\n', '|');
+  return log.empty() ? "it said nothing" : log;
 }
 
 Status ServerTuner::start() {
@@ -141,6 +145,8 @@ Status ServerTuner::start() {
   r.most_cache = mib(*o_.max_mib);
   r.policy = "class_lru";
   r.fills = false;
+  // Not known and not needed: the time model is fitted to bytes, and shares are fixed.
+  r.rates = plan::kTypicalRates;
   r.is_server = true;
   return {};
 }

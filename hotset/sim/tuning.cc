@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <tuple>
 #include <utility>
 
@@ -84,6 +85,8 @@ class Tuner {
   const TuneOptions& o_;
   TraceHeader header_;
   TuneResult result_;
+  std::vector<Bytes> sizes_;  // of the table
+  bool any_left_out_ = false;
   double n_done_ = 0;
   double n_steps_ = 1;
 };
@@ -126,6 +129,8 @@ Result<TunePrediction> Tuner::predict(Bytes cache, const CpuShare& share) {
   TunePrediction prediction{.cache = cache, .share = share};
   HOTSET_TRY(const ReplayResult replayed,
              replay_setting(o_, header_, cache, share, &prediction.slots));
+  // The reference's cache has no part in some lookups, whose bytes nobody counts.
+  any_left_out_ |= o_.compat_zero_slots && replayed.bypassed_lookups > 0;
   prediction.hit_rate = replayed.hit_rate();
   prediction.up_gib = replayed.upload_gib_per_token() - replayed.fill_gib_per_token();
   prediction.cpu_gib = replayed.cpu_gib_per_token();
@@ -149,11 +154,16 @@ Status Tuner::fill_table() {
     result_.checks.push_back(check);
   }
   for (const Bytes size : o_.sizes) {
+    std::vector<TunePrediction> row;
+    any_left_out_ = false;
     for (const CpuShare& share : o_.shares) {
       if (!predicts(share)) continue;
       HOTSET_TRY(TunePrediction prediction, predict(size, share));
-      result_.table.push_back(std::move(prediction));
+      row.push_back(std::move(prediction));
     }
+    if (any_left_out_) continue;
+    sizes_.push_back(size);
+    std::ranges::move(row, std::back_inserter(result_.table));
   }
   return {};
 }
@@ -174,7 +184,7 @@ void Tuner::fill_layers() {
     }
   }
   std::ranges::sort(layers, {}, &Layer::whole);
-  for (const Bytes size : o_.sizes) {
+  for (const Bytes size : sizes_) {
     WholeLayers whole{.cache = size};
     Bytes left = size;
     double resident_gib = 0;

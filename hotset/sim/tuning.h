@@ -51,7 +51,8 @@ struct TuneOptions {
   bool fills = true;
   bool compat_zero_slots = false;
   plan::LaneRates rates = plan::kTypicalRates;
-  // What is predicted: every combination. `auto` only where a run has it.
+  // What is predicted: every combination. `auto` only where a run has it. With compat_zero_slots no
+  // size with which the reference leaves out lookups that count.
   std::vector<Bytes> sizes = {};
   std::vector<CpuShare> shares = {};
   double max_error = 0.10;        // of the fit's worst run, above which nothing is recommended
