@@ -155,6 +155,10 @@ Status Engine::shrink_overcommitted() {
       "users of the device, avoid this)",
       device_->info().name, shrunk->found);
   plan_.groups = std::move(shrunk->groups);
+  most_cache_ = Bytes{};
+  for (const CacheGroup& group : plan_.groups) {
+    if (group.n_slots > 0) most_cache_ += bank_bytes(group.spec, group.n_slots);
+  }
   cache_.reset();
   if (std::ranges::none_of(plan_.groups, [](const CacheGroup& g) { return g.n_slots > 0; })) {
     plan_.why_no_cache = "the device has too little memory of its own left for a token's experts";
