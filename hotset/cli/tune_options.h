@@ -49,7 +49,6 @@ struct TuneRecord {
   bool all_fit = false;        // most_cache holds all experts
   plan::LaneRates rates = {};  // measured at the start
   double no_cache_ms = 0;      // per token; 0: not measured
-  double no_cache_hit_rate = 0;
   double prefill_tokens_per_s = 0;  // 0: not measured
   int64_t skip_tokens = 0;          // of the trace
   std::string trace = {};           // file, beside the record

@@ -91,6 +91,11 @@ Status ModelTuner::load() {
   say("loading " + o_.model.model);
   HOTSET_TRY(measure_, TuneMeasure::start(o_));
   const engine::Engine& engine = measure_->engine();
+  if (!why_not_measured().empty() && !engine.device()->info().virtual_clock) {
+    return make_error(ErrorCode::kUnsupported,
+                      "tune: this is {}, expected a release build (scripts/build release)",
+                      why_not_measured());
+  }
   TuneRecord& r = outcome_.record;
   const MachineInfo machine = machine_info();
   r.command = "hotset run -m " + o_.model.model;

@@ -16,7 +16,8 @@ namespace hotset::cli {
 // Told what is being done.
 using TuneProgress = std::function<void(const std::string& what)>;
 
-// Errors: those of TuneMeasure, sim::tune and of the files; kCancelled, Ctrl-C: what was measured
+// Errors: those of TuneMeasure, sim::tune and of the files; kUnsupported: a build that must not be
+// measured, and a clock that is not virtual; kCancelled, Ctrl-C: what was measured
 // is kept, and the same call goes on from there.
 Result<TuneOutcome> run_tune(const TuneCommandOptions& options, const TuneProgress& progress = {});
 
