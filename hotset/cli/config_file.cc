@@ -61,6 +61,9 @@ Status apply_config(const CLI::App& app, std::vector<std::string>& arguments) {
     }
     it = arguments.erase(it);
   }
+  if (path.empty()) {
+    if (const char* variable = std::getenv("HOTSET_CONFIG"); variable != nullptr) path = variable;
+  }
   if (path.empty()) return {};
   const CLI::App* command = nullptr;
   for (const CLI::App* one : app.get_subcommands({})) {

@@ -84,6 +84,12 @@ class ServerTuner {
   TuneOutcome outcome_;
 };
 
+// 0 where it is not there, or no number.
+double number_of(const Json& object, const char* field) {
+  const auto found = object.find(field);
+  return found != object.end() && found->is_number() ? found->get<double>() : 0;
+}
+
 // The end of a log, as a part of a line.
 std::string tail(std::string log) {
   constexpr size_t kBytes = 600;
@@ -215,14 +221,14 @@ Status ServerTuner::complete_all(httplib::Client& client, ServerProcess& process
       return make_error(ErrorCode::kCorrupt, "{}: timings.predicted_n: found {}, expected {}",
                         o_.server.front(), n, kReplyTokens);
     }
-    const double n_of_prompt = timings.value("prompt_n", 0.0);
+    const double n_of_prompt = number_of(timings, "prompt_n");
     if (n_done < o_.n_warm_up) {
       // The last token that was sampled has not been computed.
       run.skip_tokens += static_cast<int64_t>(n + n_of_prompt) - 1;
     } else {
       ms += timings["predicted_ms"].get<double>();
       n_counted += n;
-      prompt_ms += timings.value("prompt_ms", 0.0);
+      prompt_ms += number_of(timings, "prompt_ms");
       n_prompt += n_of_prompt;
     }
     n_done += static_cast<int64_t>(n);
