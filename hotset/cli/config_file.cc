@@ -48,7 +48,13 @@ Result<std::vector<std::pair<std::string, std::string>>> parse_config(const std:
 }
 
 Status apply_config(const CLI::App& app, std::vector<std::string>& arguments) {
-  std::string path;
+  const CLI::App* command = nullptr;
+  for (const CLI::App* one : app.get_subcommands({})) {
+    if (!arguments.empty() && one->get_name() == arguments.front()) command = one;
+  }
+  if (command == nullptr || find_option(*command, "config") == nullptr) return {};
+  const char* const variable = std::getenv("HOTSET_CONFIG");
+  std::string path = variable == nullptr ? "" : variable;
   for (auto it = arguments.begin(); it != arguments.end() && *it != "--";) {
     if (it->starts_with("--config=")) {
       path = it->substr(std::string_view("--config=").size());
@@ -61,18 +67,7 @@ Status apply_config(const CLI::App& app, std::vector<std::string>& arguments) {
     }
     it = arguments.erase(it);
   }
-  if (path.empty()) {
-    if (const char* variable = std::getenv("HOTSET_CONFIG"); variable != nullptr) path = variable;
-  }
   if (path.empty()) return {};
-  const CLI::App* command = nullptr;
-  for (const CLI::App* one : app.get_subcommands({})) {
-    if (!arguments.empty() && one->get_name() == arguments.front()) command = one;
-  }
-  if (command == nullptr) {
-    return make_error(ErrorCode::kInvalidArgument,
-                      "--config: found it in front of the command, expected it behind");
-  }
   HOTSET_TRY(const std::string text, read_text(path));
   HOTSET_TRY(const auto flags, parse_config(path, text));
   for (const auto& [flag, value] : flags) {

@@ -20,9 +20,10 @@ namespace hotset::cli {
 Result<std::vector<std::pair<std::string, std::string>>> parse_config(const std::string& name,
                                                                       const std::string& text);
 
-// Takes "--config FILE" out of the arguments (without one: HOTSET_CONFIG) and gives the file's flags to the command by their
-// environment variables. Errors: those of read_text and parse_config; kInvalidArgument, a flag that
-// the command does not have.
+// Takes "--config FILE" out of the arguments of a command that has it (without one: HOTSET_CONFIG),
+// and gives the file's flags to the command by their environment variables.
+// Errors: those of read_text and parse_config; kInvalidArgument, a flag that the command does not
+// have.
 Status apply_config(const CLI::App& app, std::vector<std::string>& arguments);
 
 }  // namespace hotset::cli
