@@ -44,11 +44,11 @@ struct TuneRecord {
   int n_threads = 0;
   std::string tokens = {};  // "text", "prompts FILE"
   int32_t n_tokens = 0;
-  Bytes expert_bytes = {};     // of all experts that a cache may hold
-  Bytes most_cache = {};       // that was allowed
-  bool all_fit = false;        // most_cache holds all experts
-  plan::LaneRates rates = {};  // measured at the start
-  double no_cache_ms = 0;      // per token; 0: not measured
+  Bytes expert_bytes = {};          // of all experts that a cache may hold
+  Bytes most_cache = {};            // that was allowed
+  bool all_fit = false;             // most_cache holds all experts
+  plan::LaneRates rates = {};       // measured at the start
+  double no_cache_ms = 0;           // per token; 0: not measured
   double prefill_tokens_per_s = 0;  // 0: not measured
   int64_t skip_tokens = 0;          // of the trace
   std::string trace = {};           // file, beside the record
