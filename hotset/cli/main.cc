@@ -10,9 +10,12 @@
 #include <vector>
 
 #include "hotset/base/log.h"
+#include "hotset/cli/bench_command.h"
 #include "hotset/cli/command.h"
+#include "hotset/cli/config_file.h"
 #include "hotset/cli/model_flags.h"
 #include "hotset/cli/replay_flags.h"
+#include "hotset/cli/tune_command.h"
 
 #ifndef HOTSET_VERSION
 #define HOTSET_VERSION "unknown"
@@ -45,10 +48,15 @@ int run(int argc, char** argv) {
   hotset::cli::add_list_devices(app);
   int exit_status = 0;
   hotset::cli::add_model_commands(app, exit_status);
+  hotset::cli::add_bench_command(app, exit_status);
+  hotset::cli::add_tune_command(app, exit_status);
   hotset::cli::add_replay_commands(app, exit_status);
   for (CLI::App* command : app.get_subcommands({}))
     hotset::cli::add_environment_variables(*command);
   std::vector<std::string> arguments = hotset::cli::expand_short_flags(argc, argv);
+  if (const hotset::Status configured = hotset::cli::apply_config(app, arguments); !configured) {
+    return hotset::cli::report(configured);
+  }
   std::ranges::reverse(arguments);  // CLI11 takes them from the back
   try {
     app.parse(std::move(arguments));

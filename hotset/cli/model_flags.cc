@@ -181,12 +181,19 @@ void add_engine_options(CLI::App& command, ModelOptions& o) {
   add_cache_options(command, o.cache);
 }
 
+}  // namespace
+
 void add_model_options(CLI::App& command, ModelOptions& o) {
   command.add_option("-m,--model", o.model, "Model file (GGUF; of a split one the first part)")
       ->required()
       ->type_name("FILE");
+  // Taken out of the arguments before they are parsed (config_file.h); here for the help.
+  command.add_option("--config", "Read flags from a file: \"moe-cache-mib = 4096\", a line each")
+      ->type_name("FILE");
   add_engine_options(command, o);
 }
+
+namespace {
 
 // Flags of what engine/sampler.h does, in its order.
 void add_sampling(CLI::App& command, RunOptions& o) {

@@ -8,6 +8,11 @@ class App;
 
 namespace hotset::cli {
 
+struct ModelOptions;
+
+// The flags of every command that computes with a model: the file, the device, the cache and so on.
+void add_model_options(CLI::App& command, ModelOptions& options);
+
 // --list-devices, which prints and ends the program with success.
 void add_list_devices(CLI::App& command);
 

@@ -142,6 +142,12 @@ Result<ggml_backend_buffer_ptr> allocate_tensors(ggml_context* context,
   return buffer;
 }
 
+std::string ggml_build() {
+  const std::string commit = ggml_commit();
+  if (commit.empty() || commit == "unknown") return ggml_version();
+  return fmt::format("{} ({})", ggml_version(), commit);
+}
+
 Bytes available_host_memory() {
   std::ifstream info("/proc/meminfo");
   std::string key;

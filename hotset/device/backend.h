@@ -4,6 +4,7 @@
 
 #include <ggml-cpp.h>
 
+#include <string>
 #include <vector>
 
 #include "hotset/base/error.h"
@@ -75,6 +76,9 @@ Result<ggml_backend_buffer_ptr> allocate_tensors(ggml_context* context,
 // Memory that the system could give to this process now without swapping; a very large number if
 // the system does not say.
 Bytes available_host_memory();
+
+// The version of ggml, and its commit where the package says: "0.9.7 (a1b2c3)".
+std::string ggml_build();
 
 }  // namespace hotset::device
 

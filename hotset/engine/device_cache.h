@@ -159,6 +159,9 @@ class DeviceCache {
   bool learns() const { return !options_.rates.has_value(); }
   // What is known of the lanes of a group. Requires: start_lane_model(group) was called.
   plan::LaneModel& lane_model(int32_t group) { return *models_[static_cast<size_t>(group)]; }
+  bool has_lane_model(int32_t group) const {
+    return models_[static_cast<size_t>(group)].has_value();
+  }
   // Starts a group's model; a further token of an expert costs the CPU `cpu_further_token` of its
   // first. Errors: as LaneModel::create.
   Status start_lane_model(int32_t group, double cpu_further_token);

@@ -160,6 +160,7 @@ Status Engine::create_cache() {
   if (!options_.cache_bytes && !device_->info().exact_memory) {
     HOTSET_RETURN_IF_ERROR(shrink_to_free_memory(model_->description(), *device_, options_, plan_));
   }
+  most_cache_ = plan_.memory.devices.front().banks;
   HOTSET_TRY(cache_, DeviceCache::create(*model_, *device_, plan_.groups, options_.cache));
   return shrink_overcommitted();
 }
@@ -178,6 +179,10 @@ Status Engine::shrink_overcommitted() {
       "users of the device, avoid this)",
       device_->info().name, shrunk->found);
   plan_.groups = std::move(shrunk->groups);
+  most_cache_ = Bytes{};
+  for (const CacheGroup& group : plan_.groups) {
+    if (group.n_slots > 0) most_cache_ += bank_bytes(group.spec, group.n_slots);
+  }
   cache_.reset();
   if (std::ranges::none_of(plan_.groups, [](const CacheGroup& g) { return g.n_slots > 0; })) {
     plan_.why_no_cache = "the device has too little memory of its own left for a token's experts";
@@ -185,6 +190,39 @@ Status Engine::shrink_overcommitted() {
   }
   HOTSET_TRY(cache_, DeviceCache::create(*model_, *device_, plan_.groups, options_.cache));
   return {};
+}
+
+Status Engine::set_cache(std::optional<Bytes> bytes, const CacheOptions& cache) {
+  if (most_cache_ == Bytes{}) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "the engine was created without an expert cache, expected one with slots");
+  }
+  if (cache.max_decode_tokens != options_.cache.max_decode_tokens) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "--moe-cache-batch: found {}, expected {}, by which memory was planned",
+                      cache.max_decode_tokens, options_.cache.max_decode_tokens);
+  }
+  // More than all experts is all of them.
+  const bool fits_all = most_cache_ >= plan_.memory.devices.front().all_experts;
+  if (bytes && *bytes > most_cache_ && !fits_all) {
+    return make_error(ErrorCode::kOutOfMemory,
+                      "the expert cache: found {}, expected at most {}, which was planned for",
+                      to_string(*bytes), to_string(most_cache_));
+  }
+  HOTSET_RETURN_IF_ERROR(device_->wait_idle());
+  executor_.reset();
+  cache_.reset();
+  options_.cache_bytes = bytes;
+  options_.cache = cache;
+  plan_.groups.clear();
+  if (bytes != Bytes{}) {
+    HOTSET_RETURN_IF_ERROR(
+        size_cache(model_->description(), *device_, bytes.value_or(most_cache_), plan_));
+    if (std::ranges::any_of(plan_.groups, [](const CacheGroup& g) { return g.n_slots > 0; })) {
+      HOTSET_TRY(cache_, DeviceCache::create(*model_, *device_, plan_.groups, cache));
+    }
+  }
+  return create_executor();
 }
 
 ExecutorOptions Engine::executor_options() const {
@@ -251,6 +289,9 @@ Status Engine::run_ubatch(std::span<const BatchToken> ubatch) {
 Result<DecodeResult> Engine::decode(std::span<const BatchToken> batch,
                                     const std::function<bool()>& keep_going) {
   HOTSET_RETURN_IF_ERROR(check_batch(batch));
+  if (executor_ == nullptr) {
+    return make_error(ErrorCode::kDevice, "the engine has no executor: set_cache() failed");
+  }
   logits_.clear();
   const auto n_ubatch = static_cast<size_t>(options_.n_ubatch);
   Status status;

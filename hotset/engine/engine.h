@@ -58,6 +58,16 @@ class Engine {
   // device, and with a cache of 0 bytes.
   std::span<const CacheGroup> cache_groups() const { return plan_.groups; }
 
+  // Another cache for the loaded model: its size (none: all that was planned for; 0: the CPU lane
+  // computes every expert) and how it works. It starts empty; the KV memory stays. Costs an
+  // executor and a calibration, not a load. Requires: the engine was created with a cache that has
+  // slots, and `cache` has its max_decode_tokens, by which memory was planned; else
+  // kInvalidArgument. Errors: kOutOfMemory, more than was planned for; as DeviceCache::create and
+  // DeviceExecutor::create, after which decode() fails until another call succeeds.
+  Status set_cache(std::optional<Bytes> bytes, const CacheOptions& cache);
+  // The most that set_cache() may ask for; 0: it may not be called.
+  Bytes most_cache() const { return most_cache_; }
+
   // Computes the tokens in order, ubatch by ubatch, and remembers them in the KV memory. With
   // `keep_going` given, it is asked before each ubatch; false ends the call with kCancelled.
   // Errors: kInvalidArgument (no token, an id outside the vocabulary, a position that is taken or
@@ -111,6 +121,7 @@ class Engine {
   std::unique_ptr<LoadedModel> model_;
   std::optional<KvCache> kv_;
   EnginePlan plan_;
+  Bytes most_cache_;  // that set_cache() may ask for
   std::unique_ptr<DeviceCache> cache_;
   std::unique_ptr<Executor> executor_;
   std::vector<float> logits_;

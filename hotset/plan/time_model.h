@@ -53,7 +53,8 @@ struct TimeModelFit {
 std::string why_unphysical(const TimeModel& model, double fastest_ms_per_token);
 
 // Least squares of the relative errors: runs of 20 and of 200 ms count alike. First with the
-// overlap term; without it where there are too few runs for five numbers (fewer than 5), where the
+// overlap term (where that says a little more than that the cheaper path is hidden completely: with
+// exactly that); without it where there are too few runs for five numbers (fewer than 5), where the
 // runs cannot tell it from the other terms, or where that fit is not physical.
 // An unphysical fit without overlap is returned as such: the caller decides what to say.
 // Errors: kInvalidArgument: a number outside its range (names run and field), fewer than 4 runs, or

@@ -222,6 +222,26 @@ TEST(FitTimeModel, SolvesTheNormalEquations) {
   }
 }
 
+TEST(FitTimeModel, TakesALittleMoreThanCompleteOverlapForComplete) {
+  // Lanes that overlap completely, and times that are off by a few percent.
+  for (const bool link_is_cheaper : {false, true}) {
+    const TimeModel truth = {.base_ms = 12,
+                             .up_ms = link_is_cheaper ? 20.0 : 30.0,
+                             .cpu_ms = link_is_cheaper ? 30.0 : 20.0,
+                             .split_ms = 1,
+                             .overlap_ms = -20};
+    std::vector<TimedRun> runs = tune_runs(truth);
+    runs[1].ms_per_token *= 0.98;
+    runs[4].ms_per_token *= 0.985;
+    const TimeModelFit found = fit(runs);
+    EXPECT_TRUE(found.is_physical) << found.why_unphysical;
+    EXPECT_TRUE(found.has_overlap) << found.why_no_overlap;
+    EXPECT_NEAR(found.model.overlap_ms, -20, 2);
+    EXPECT_EQ(-found.model.overlap_ms, std::min(found.model.up_ms, found.model.cpu_ms));
+    EXPECT_LT(found.worst_error, 0.03);
+  }
+}
+
 TEST(FitTimeModel, RefusesTooFewRuns) {
   EXPECT_EQ(error_of({}), "runs: found 0, expected at least 4: the time model has that many terms");
   EXPECT_THAT(error_of({{1, 0, 0, 10}, {2, 0, 0, 12}, {1, 1, 0.5, 14}}), HasSubstr("found 3"));

@@ -208,7 +208,8 @@ Status Replayer::step(const TraceLookup& traced) {
   HOTSET_RETURN_IF_ERROR(lanes_->complete_fills(*cache_));
 
   const auto layer = static_cast<size_t>(traced.layer);
-  const bool counts = clock_[layer] >= options_->skip_tokens;
+  const bool counts = clock_[layer] >= options_->skip_tokens &&
+                      traced.n_tokens() <= options_->max_counted_tokens;
   const bool bypassed = is_bypassed(traced);
   clock_[layer] += traced.n_tokens();
   if (counts) {
@@ -240,6 +241,7 @@ void Replayer::count(const Lookup& lookup, const LookupPlan& plan, int64_t n_cpu
   result_.evictions += std::ssize(plan.evictions);
   result_.fills += std::ssize(plan.fills);
   result_.upload_bytes += expert_bytes * (n_uploads + std::ssize(plan.fills));
+  result_.fill_bytes += expert_bytes * std::ssize(plan.fills);
   result_.cpu_bytes += expert_bytes * n_cpu;
 }
 
@@ -279,6 +281,7 @@ double ReplayResult::hit_rate() const {
   return selected() > 0 ? static_cast<double>(hits) / static_cast<double>(selected()) : 0;
 }
 double ReplayResult::upload_gib_per_token() const { return per_token(upload_bytes.gib(), tokens); }
+double ReplayResult::fill_gib_per_token() const { return per_token(fill_bytes.gib(), tokens); }
 double ReplayResult::cpu_gib_per_token() const { return per_token(cpu_bytes.gib(), tokens); }
 double ReplayResult::modelled_ms_per_token() const { return per_token(modelled_us / 1000, tokens); }
 

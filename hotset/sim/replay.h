@@ -32,6 +32,7 @@ struct ReplayOptions {
   std::vector<int64_t> slots = {};  // of each group of the trace, 0 for one that is not cached
   CpuShare share = {};
   int64_t skip_tokens = 100;  // of each layer, replayed but not counted; 0 or more
+  int32_t max_counted_tokens = INT32_MAX;  // lookups of more tokens are replayed but not counted
   // Lookups of more tokens are prefills: they evict nothing, and stream what is not resident.
   int32_t max_decode_tokens = 32;
   bool fills = true;  // experts that the CPU computed may be copied in the background
@@ -61,12 +62,14 @@ struct ReplayResult {
   // with compat_zero_slots all that the reference leaves out, which count nowhere else.
   int64_t bypassed_lookups = 0;
   Bytes upload_bytes;  // uploads and fills
+  Bytes fill_bytes;    // of them, fills
   Bytes cpu_bytes;
   double modelled_us = 0;  // time of the experts, one lookup after the other
 
   int64_t selected() const { return hits + uploads + cpu; }
   double hit_rate() const;  // hits / selected, 0 of nothing
   double upload_gib_per_token() const;
+  double fill_gib_per_token() const;
   double cpu_gib_per_token() const;
   double modelled_ms_per_token() const;
 };

@@ -1,0 +1,82 @@
+// What `hotset tune` is asked for, what it measures and what it finds: plain values.
+// Thread-compatible.
+#ifndef HOTSET_CLI_TUNE_OPTIONS_H_
+#define HOTSET_CLI_TUNE_OPTIONS_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "hotset/base/units.h"
+#include "hotset/cli/model_options.h"
+#include "hotset/plan/lane_costs.h"
+#include "hotset/sim/tuning.h"
+
+namespace hotset::cli {
+
+enum class TuneFormat { kText, kMarkdown, kJson };
+
+struct TuneCommandOptions {
+  ModelOptions model;             // its cache size and share are not used
+  std::string prompts_file = {};  // prompts, one a line, or a JSON array of strings; empty: a text
+  int32_t n_tokens = 256;         // of a run that count, 16 to 2^20
+  int32_t n_warm_up = 128;        // tokens before them, which fill the cache
+  std::optional<int64_t> max_mib = {};  // most device memory for experts
+  bool fresh = false;                   // earlier runs are not reused
+  std::string record_folder = {};       // of earlier runs; empty: the user's cache folder
+  std::string apply_path = {};          // configuration to write; empty: none
+  std::string html_path = {};           // report to write; empty: none
+  TuneFormat format = TuneFormat::kText;
+  // A program to tune instead, which takes --moe-cache-mib and --moe-cache-cpu-share.
+  std::vector<std::string> server = {};
+  int32_t server_timeout_s = 600;  // to be ready, and for each answer
+};
+
+// What runs are of, and all that was measured: what is kept between two calls.
+struct TuneRecord {
+  std::string key = {};  // command, model, machine and build: runs of another key are not reused
+  std::string command = {};  // for the ready command line: "hotset run -m model.gguf"
+  std::string model = {};
+  std::string device = {};
+  std::string machine = {};
+  std::string load_mode = {};  // mmap, pinned
+  int n_threads = 0;
+  std::string tokens = {};  // "text", "prompts FILE"
+  int32_t n_tokens = 0;
+  Bytes expert_bytes = {};          // of all experts that a cache may hold
+  Bytes most_cache = {};            // that was allowed
+  bool all_fit = false;             // most_cache holds all experts
+  plan::LaneRates rates = {};       // measured at the start
+  double no_cache_ms = 0;           // per token; 0: not measured
+  double prefill_tokens_per_s = 0;  // 0: not measured
+  int64_t skip_tokens = 0;          // of the trace
+  std::string trace = {};           // file, beside the record
+  std::vector<sim::TuneRun> runs = {};
+  // Of the replay.
+  std::string policy = {};
+  bool fills = true;
+  int32_t max_decode_tokens = 32;
+  bool is_server = false;
+};
+
+// A setting that may be recommended, as it was measured. No cache: cache 0.
+struct TuneChoice {
+  Bytes cache = {};
+  sim::CpuShare share = {};
+  double measured_ms = 0;
+  double predicted_ms = 0;  // 0: not predicted
+};
+
+struct TuneOutcome {
+  TuneRecord record;
+  std::optional<sim::TuneResult> result;  // none: all experts fit
+  std::optional<TuneChoice> predicted;    // what the prediction recommends, then measured
+  std::optional<TuneChoice> chosen;       // the recommendation, after that
+  std::string why_chosen = {};            // in words
+  std::string why_not = {};               // nothing is recommended
+};
+
+}  // namespace hotset::cli
+
+#endif  // HOTSET_CLI_TUNE_OPTIONS_H_

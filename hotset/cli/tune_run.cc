@@ -1,0 +1,299 @@
+#include "hotset/cli/tune_run.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+
+#include "hotset/cli/build_info.h"
+#include "hotset/cli/interrupt.h"
+#include "hotset/cli/machine_info.h"
+#include "hotset/cli/replay_report.h"
+#include "hotset/cli/tune_measure.h"
+#include "hotset/cli/tune_record.h"
+#include "hotset/cli/tune_report.h"
+#include "hotset/cli/tune_server.h"
+
+namespace hotset::cli {
+namespace {
+
+constexpr double kRunShares[] = {0, 0.5, 0.95};
+
+// Everything that a measured time depends on.
+Result<std::string> record_key(const TuneCommandOptions& o, const std::string& device) {
+  struct stat file = {};
+  if (stat(o.model.model.c_str(), &file) != 0) {
+    return make_error(ErrorCode::kNotFound, "{}: cannot open", o.model.model);
+  }
+  const ModelOptions& m = o.model;
+  const MachineInfo machine = machine_info();
+  std::string prompts = "text";
+  if (!o.prompts_file.empty()) {
+    HOTSET_TRY(prompts, read_text(o.prompts_file));
+  }
+  return fmt::format(
+      "{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}",
+      std::filesystem::absolute(m.model).string(), file.st_size, file.st_mtime, device, m.n_threads,
+      m.n_ctx, m.n_ubatch, m.flash_attention, m.key_type, m.value_type, m.load_mode, m.repack,
+      m.n_gpu_layers, m.cache.batch, m.cache.policy, m.cache.fills, m.cache.rates,
+      m.cache.headroom_mib, o.n_tokens, o.n_warm_up, o.max_mib.value_or(-1), machine.cpu,
+      machine.n_cores, build_info().version, build_info().commit, prompts.size(),
+      std::hash<std::string>{}(prompts));
+}
+
+std::string setting_text(Bytes cache, const sim::CpuShare& share) {
+  return cache == Bytes{}
+             ? std::string("no cache")
+             : fmt::format("cache {} MiB, share {}", cache_mib_text(cache), share_text(share));
+}
+
+bool same_setting(const sim::TuneRun& a, const sim::TuneRun& b) {
+  return a.cache == b.cache && a.share == b.share;
+}
+
+class ModelTuner {
+ public:
+  ModelTuner(const TuneCommandOptions& options, const TuneProgress& progress)
+      : o_(options), progress_(progress) {}
+
+  Result<TuneOutcome> run();
+
+ private:
+  Status start();
+  Status load();
+  Status measure_runs();
+  Result<TuneMeasurement> measure(Bytes cache, const sim::CpuShare& share);
+  void say(const std::string& what) const {
+    if (progress_) progress_(what);
+  }
+
+  const TuneCommandOptions& o_;
+  const TuneProgress& progress_;
+  std::string path_;  // of the record, without extension
+  std::unique_ptr<TuneMeasure> measure_;
+  TuneOutcome outcome_;
+};
+
+Status ModelTuner::start() {
+  HOTSET_TRY(const std::string device, choose_device(o_.model.device));
+  HOTSET_TRY(const std::string key, record_key(o_, device));
+  HOTSET_TRY(path_, tune_record_path(o_.record_folder, key));
+  outcome_.record = o_.fresh ? TuneRecord{.key = key} : load_tune_record(path_, key);
+  if (!outcome_.record.runs.empty()) {
+    say(fmt::format("{} earlier runs of the same command are reused (--fresh: measure again)",
+                    outcome_.record.runs.size()));
+  }
+  return load();
+}
+
+Status ModelTuner::load() {
+  say("loading " + o_.model.model);
+  HOTSET_TRY(measure_, TuneMeasure::start(o_));
+  const engine::Engine& engine = measure_->engine();
+  if (!why_not_measured().empty() && !engine.device()->info().virtual_clock) {
+    return make_error(ErrorCode::kUnsupported,
+                      "tune: this is {}, expected a release build (scripts/build release)",
+                      why_not_measured());
+  }
+  TuneRecord& r = outcome_.record;
+  const MachineInfo machine = machine_info();
+  r.command = "hotset run -m " + o_.model.model;
+  r.model = std::filesystem::path(o_.model.model).filename().string();
+  r.device = engine.device()->info().name;
+  if (o_.model.device != "auto") r.device = o_.model.device;
+  r.machine = fmt::format("{}, {} cores, {}; {}", machine.cpu, machine.n_cores,
+                          to_string(machine.ram), engine.device()->info().description);
+  r.load_mode = engine.model().report().experts_pinned ? "pinned" : "mmap";
+  r.n_threads = engine.n_threads();
+  r.tokens = o_.prompts_file.empty() ? "text" : "prompts " + o_.prompts_file;
+  r.n_tokens = o_.n_tokens;
+  r.expert_bytes = measure_->expert_bytes();
+  r.most_cache = measure_->most_cache();
+  r.all_fit = measure_->all_fit();
+  r.policy = o_.model.cache.policy;
+  r.fills = o_.model.cache.fills == "on";
+  r.max_decode_tokens = o_.model.cache.batch;
+  if (r.runs.empty()) r.rates = measure_->rates();
+  return {};
+}
+
+Result<TuneMeasurement> ModelTuner::measure(Bytes cache, const sim::CpuShare& share) {
+  return measure_->run(cache, share);
+}
+
+Status ModelTuner::measure_runs() {
+  TuneRecord& r = outcome_.record;
+  const std::vector<sim::TuneRun> planned =
+      planned_runs(measure_->least_cache(), measure_->most_cache(), true);
+  for (size_t i = 0; i < planned.size(); ++i) {
+    if (std::ranges::any_of(r.runs, [&](const auto& x) { return same_setting(x, planned[i]); })) {
+      continue;
+    }
+    say(fmt::format("run {} of {}: {}", i + 1, planned.size() + 1,
+                    setting_text(planned[i].cache, planned[i].share)));
+    if (r.runs.empty()) HOTSET_RETURN_IF_ERROR(measure_->record_next(path_ + ".mct"));
+    HOTSET_TRY(const TuneMeasurement m, measure(planned[i].cache, planned[i].share));
+    r.trace = path_ + ".mct";
+    r.skip_tokens = m.skip_tokens;
+    r.prefill_tokens_per_s = std::max(r.prefill_tokens_per_s, m.prefill_tokens_per_s);
+    sim::TuneRun run = planned[i];
+    run.ms_per_token = m.ms_per_token;
+    run.up_gib = m.up_gib;
+    run.cpu_gib = m.cpu_gib;
+    run.hit_rate = m.hit_rate;
+    r.runs.push_back(run);
+    HOTSET_RETURN_IF_ERROR(save_tune_record(path_, r));
+  }
+  if (r.no_cache_ms > 0) return {};
+  say(fmt::format("run {} of {}: no cache", planned.size() + 1, planned.size() + 1));
+  HOTSET_TRY(const TuneMeasurement m, measure({}, {}));
+  r.no_cache_ms = m.ms_per_token;
+  return save_tune_record(path_, r);
+}
+
+Result<TuneOutcome> ModelTuner::run() {
+  HOTSET_RETURN_IF_ERROR(start());
+  if (outcome_.record.all_fit) {
+    outcome_.why_chosen = fmt::format(
+        "all {} of experts fit on {}: they are copied there once, and no cache is needed",
+        to_string(outcome_.record.expert_bytes), outcome_.record.device);
+    say("all experts fit: measuring them on the device, and on the CPU");
+    HOTSET_TRY(const TuneMeasurement on_device, measure(measure_->most_cache(), {}));
+    HOTSET_TRY(const TuneMeasurement on_cpu, measure({}, {}));
+    outcome_.record.no_cache_ms = on_cpu.ms_per_token;
+    const bool device_wins = on_device.ms_per_token <= on_cpu.ms_per_token;
+    outcome_.chosen =
+        TuneChoice{.cache = device_wins ? outcome_.record.most_cache : Bytes{},
+                   .measured_ms = device_wins ? on_device.ms_per_token : on_cpu.ms_per_token};
+    if (!device_wins) {
+      outcome_.why_chosen = fmt::format(
+          "all experts fit on {}, but the CPU computes them faster: {:.3f} ms per token against "
+          "{:.3f}",
+          outcome_.record.device, on_cpu.ms_per_token, on_device.ms_per_token);
+    }
+    return std::move(outcome_);
+  }
+  HOTSET_RETURN_IF_ERROR(measure_runs());
+  HOTSET_TRY(outcome_.result,
+             tune_from_record(outcome_.record, measure_->least_cache(), progress_));
+  const Status chosen =
+      choose(outcome_, [&](Bytes cache, const sim::CpuShare& share) -> Result<double> {
+        say("measuring what is recommended: " + setting_text(cache, share));
+        HOTSET_TRY(const TuneMeasurement m, measure(cache, share));
+        return m.ms_per_token;
+      });
+  HOTSET_RETURN_IF_ERROR(chosen);
+  return std::move(outcome_);
+}
+
+}  // namespace
+
+std::vector<sim::TuneRun> planned_runs(Bytes least, Bytes most, bool with_auto) {
+  // A quarter of the memory misses clearly more often, and is not so small that it misses always.
+  const Bytes small = std::max(least, sim::round_cache_size(most / 4));
+  std::vector<sim::TuneRun> runs;
+  for (const Bytes cache : {most, small}) {
+    for (const double share : kRunShares)
+      runs.push_back({.cache = cache, .share = {.fixed = share}});
+    if (with_auto) runs.push_back({.cache = cache, .share = {.is_auto = true}});
+    if (small == most) break;
+  }
+  return runs;
+}
+
+Result<sim::TuneResult> tune_from_record(const TuneRecord& record, Bytes least,
+                                         const TuneProgress& progress) {
+  if (progress) progress("replaying the routing with other sizes and shares");
+  std::vector<Bytes> measured;
+  for (const sim::TuneRun& run : record.runs) measured.push_back(run.cache);
+  constexpr size_t kSizes = 6;
+  sim::TuneOptions options{.runs = record.runs,
+                           .no_cache_ms_per_token = record.no_cache_ms,
+                           .trace = [&] { return TraceReader::open(record.trace); },
+                           .skip_tokens = record.skip_tokens,
+                           .policy = record.policy,
+                           .max_decode_tokens = record.max_decode_tokens,
+                           .fills = record.fills,
+                           .compat_zero_slots = record.is_server,
+                           .rates = record.rates,
+                           .sizes = sim::tune_sizes(least, record.most_cache, kSizes, measured),
+                           .cancelled = &InterruptScope::flag()};
+  for (int i = 0; i <= 10; ++i) options.shares.push_back({.fixed = i / 10.0});
+  options.shares.insert(options.shares.end() - 1, {.fixed = 0.95});
+  if (!record.is_server) options.shares.push_back({.is_auto = true});
+  return sim::tune(options);
+}
+
+Status choose(TuneOutcome& outcome, const MeasureChoice& measure) {
+  const sim::TuneResult& result = *outcome.result;
+  const TuneRecord& record = outcome.record;
+  if (!result.recommended) {
+    outcome.why_not = result.why_not;
+    if (result.no_cache_is_faster) {
+      outcome.why_not.clear();
+      outcome.why_chosen = result.why_not;
+      outcome.chosen = TuneChoice{.measured_ms = record.no_cache_ms};
+    }
+    return {};
+  }
+  const auto as_choice = [](const sim::TunePrediction& p) {
+    return TuneChoice{.cache = p.cache, .share = p.share, .predicted_ms = p.ms_per_token};
+  };
+  std::vector<TuneChoice> choices = {as_choice(result.table[*result.recommended])};
+  const auto fastest =
+      std::ranges::min_element(result.table, {}, &sim::TunePrediction::ms_per_token);
+  if (fastest->share != choices[0].share) choices.push_back(as_choice(*fastest));
+  for (TuneChoice& choice : choices) {
+    HOTSET_TRY(choice.measured_ms, measure(choice.cache, choice.share));
+  }
+  outcome.predicted = choices[0];
+  // What was measured before counts as well.
+  const Bytes cache = choices[0].cache;
+  for (const sim::TuneRun& run : record.runs) {
+    if (run.cache != cache) continue;
+    const auto known =
+        std::ranges::find_if(choices, [&](const auto& c) { return c.share == run.share; });
+    if (known != choices.end()) continue;
+    TuneChoice choice{.cache = cache, .share = run.share, .measured_ms = run.ms_per_token};
+    for (const sim::TunePrediction& p : result.table) {
+      if (p.cache == cache && p.share == run.share) choice.predicted_ms = p.ms_per_token;
+    }
+    choices.push_back(choice);
+  }
+  const double best_ms = std::ranges::min(choices, {}, &TuneChoice::measured_ms).measured_ms;
+  if (record.no_cache_ms > 0 && record.no_cache_ms < best_ms) {
+    outcome.chosen = TuneChoice{.measured_ms = record.no_cache_ms};
+    outcome.why_chosen =
+        fmt::format("measured: without a cache a token takes {:.3f} ms, with the best one {:.3f}",
+                    record.no_cache_ms, best_ms);
+    return {};
+  }
+  // Two measurements of one thing are this far apart anyway.
+  constexpr double kTolerance = 0.025;
+  TuneChoice best = choices[0];
+  bool changed = false;
+  if (best.measured_ms > best_ms * (1 + kTolerance)) {
+    changed = true;
+    const auto rank = [](const TuneChoice& c) { return c.share.is_auto ? 0 : c.share.fixed; };
+    best.measured_ms = 0;
+    for (const TuneChoice& choice : choices) {
+      if (choice.measured_ms > best_ms * (1 + kTolerance)) continue;
+      if (best.measured_ms == 0 || rank(choice) < rank(best)) best = choice;
+    }
+  }
+  outcome.chosen = best;
+  outcome.why_chosen =
+      changed ? fmt::format("share {} was predicted, but share {} was measured to be faster",
+                            share_text(outcome.predicted->share), share_text(best.share))
+      : best.share.is_auto ? std::string("share auto is the fastest")
+                           : fmt::format("the lowest share within 5% of the fastest");
+  return {};
+}
+
+Result<TuneOutcome> run_tune(const TuneCommandOptions& options, const TuneProgress& progress) {
+  if (!options.server.empty()) return run_tune_server(options, progress);
+  return ModelTuner(options, progress).run();
+}
+
+}  // namespace hotset::cli

@@ -1,0 +1,319 @@
+// `hotset tune` on machines whose times are computed: what it recommends is beside the best of an
+// exhaustive search, and what it predicts is what is measured.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "hotset/base/log.h"
+#include "hotset/cli/tune_measure.h"
+#include "hotset/cli/tune_record.h"
+#include "hotset/cli/tune_report.h"
+#include "hotset/cli/tune_run.h"
+#include "tests/cached_decode.h"
+#include "tests/test_files.h"
+
+namespace hotset::cli {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr double kMostBehindBest = 1.03;
+constexpr double kMostPredictionError = 0.08;
+
+TuneCommandOptions demo_options(const std::string& device, const test::TemporaryFolder& records) {
+  TuneCommandOptions options;
+  options.model.model = test::demo_model().string();
+  options.model.device = device;
+  options.model.n_threads = 2;
+  options.model.n_ctx = 256;
+  options.n_tokens = 96;
+  options.n_warm_up = 64;
+  options.max_mib = 8;
+  options.record_folder = records.path().string();
+  return options;
+}
+
+struct Machine {
+  double link_gbps = 0;
+  double cpu_gbps = 0;
+
+  std::string device() const {
+    return fmt::format("emu:clock=virtual,us=1,dev_gbps=40,gbps={},cpu_gbps={}", link_gbps,
+                       cpu_gbps);
+  }
+};
+
+std::vector<Machine> grid() {
+  std::vector<Machine> machines;
+  for (const double link : test::values<double>({0.5, 1, 3, 8}, 1)) {
+    for (const double cpu : test::values<double>({0.5, 2, 8}, 1)) machines.push_back({link, cpu});
+  }
+  return machines;
+}
+
+class TuneGrid : public testing::TestWithParam<Machine> {};
+
+// The fastest of all settings, in ms per token.
+double exhaustive_best(TuneMeasure& measure) {
+  double best = HUGE_VAL;
+  const auto consider = [&](Bytes cache, const sim::CpuShare& share) {
+    const auto m = measure.run(cache, share);
+    ASSERT_TRUE(m) << m.error().message;
+    best = std::min(best, m->ms_per_token);
+  };
+  const Bytes most = measure.most_cache();
+  for (const Bytes cache : test::values<Bytes>({most, sim::round_cache_size(most / 2)}, 1)) {
+    for (const double share : test::values<double>({0, 0.25, 0.5, 0.75, 0.9, 1}, 3)) {
+      consider(cache, {.fixed = share});
+    }
+    consider(cache, {.is_auto = true});
+  }
+  consider({}, {});
+  return best;
+}
+
+TEST_P(TuneGrid, RecommendsTheBestAndPredictsItsSpeed) {
+  const test::TemporaryFolder records;
+  const TuneCommandOptions options = demo_options(GetParam().device(), records);
+  const auto outcome = run_tune(options);
+  ASSERT_TRUE(outcome) << outcome.error().message;
+  ASSERT_TRUE(outcome->chosen) << outcome->why_not << "\n" << tune_text(*outcome);
+  auto measure = TuneMeasure::start(options);
+  ASSERT_TRUE(measure) << measure.error().message;
+  const double best_ms = exhaustive_best(**measure);
+  const auto chosen = (*measure)->run(outcome->chosen->cache, outcome->chosen->share);
+  ASSERT_TRUE(chosen) << chosen.error().message;
+  RecordProperty("behind_best", fmt::format("{:.4f}", chosen->ms_per_token / best_ms));
+  EXPECT_LE(chosen->ms_per_token, best_ms * kMostBehindBest) << tune_text(*outcome);
+  if (outcome->chosen->cache > Bytes{}) {
+    EXPECT_NEAR(chosen->ms_per_token / outcome->chosen->predicted_ms, 1, kMostPredictionError)
+        << tune_text(*outcome);
+  }
+  if (outcome->predicted) {
+    EXPECT_NEAR(outcome->predicted->measured_ms / outcome->predicted->predicted_ms, 1,
+                kMostPredictionError)
+        << tune_text(*outcome);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Machines, TuneGrid, testing::ValuesIn(grid()), [](const auto& at) {
+  std::string name = fmt::format("Link{}Cpu{}", at.param.link_gbps, at.param.cpu_gbps);
+  std::ranges::replace(name, '.', '_');
+  return name;
+});
+
+TEST(Tune, ReusesEarlierRunsOfTheSameCommandOnly) {
+  const test::TemporaryFolder records;
+  TuneCommandOptions options = demo_options("emu:clock=virtual,us=1,gbps=2,cpu_gbps=4", records);
+  options.n_tokens = 32;
+  options.n_warm_up = 16;
+  std::vector<std::string> said;
+  const auto runs = [&](const TuneCommandOptions& o) {
+    said.clear();
+    const auto outcome = run_tune(o, [&](const std::string& what) { said.push_back(what); });
+    EXPECT_TRUE(outcome) << outcome.error().message;
+    return std::ranges::count_if(said, [](const auto& line) { return line.starts_with("run "); });
+  };
+  EXPECT_EQ(runs(options), 9);
+  EXPECT_EQ(runs(options), 0);
+  EXPECT_THAT(said, testing::Contains(HasSubstr("8 earlier runs")));
+  TuneCommandOptions other = options;
+  other.n_tokens = 33;
+  EXPECT_EQ(runs(other), 9);
+  other = options;
+  other.fresh = true;
+  EXPECT_EQ(runs(other), 9);
+  // What was interrupted goes on: as if two runs were missing.
+  for (const auto& entry : std::filesystem::directory_iterator(records.path())) {
+    if (entry.path().extension() != ".json") continue;
+    auto record = parse_tune_record("record", *read_text(entry.path().string()));
+    ASSERT_TRUE(record) << record.error().message;
+    record->runs.resize(6);
+    ASSERT_TRUE(
+        save_tune_record((entry.path().parent_path() / entry.path().stem()).string(), *record));
+  }
+  EXPECT_EQ(runs(options), 2);
+}
+
+TEST(Tune, SaysThatNoCacheIsNeededWhereAllExpertsFit) {
+  const test::TemporaryFolder records;
+  TuneCommandOptions options = demo_options("emu:clock=virtual,us=1", records);
+  options.n_tokens = 16;
+  options.n_warm_up = 0;
+  options.max_mib = 64;
+  const auto outcome = run_tune(options);
+  ASSERT_TRUE(outcome) << outcome.error().message;
+  EXPECT_TRUE(outcome->record.all_fit);
+  ASSERT_TRUE(outcome->chosen);
+  EXPECT_THAT(outcome->why_chosen, HasSubstr("no cache is needed"));
+  EXPECT_THAT(tune_command_line(*outcome), HasSubstr("--moe-cache-mib auto"));
+  EXPECT_THAT(tune_html(*outcome), HasSubstr("no cache is needed"));
+}
+
+TEST(Tune, TakesPromptsAndLongOnesAreNotTimed) {
+  const test::TemporaryFolder records;
+  TuneCommandOptions options = demo_options("emu:clock=virtual,us=1,gbps=2,cpu_gbps=4", records);
+  options.n_tokens = 64;
+  options.n_warm_up = 32;
+  const std::filesystem::path prompts = records / "prompts.txt";
+  std::ofstream(prompts) << "The king and the sea\n\n" << std::string(150, 'a') << " long\n";
+  options.prompts_file = prompts.string();
+  const auto outcome = run_tune(options);
+  ASSERT_TRUE(outcome) << outcome.error().message;
+  EXPECT_GT(outcome->record.prefill_tokens_per_s, 0);
+  ASSERT_TRUE(outcome->result && outcome->result->checks.size() == outcome->record.runs.size());
+  for (size_t i = 0; i < outcome->record.runs.size(); ++i) {
+    EXPECT_NEAR(outcome->result->checks[i].replayed_hit_rate, outcome->record.runs[i].hit_rate,
+                0.03);
+  }
+}
+
+TEST(Tune, RefusesWhatHasNoCache) {
+  const test::TemporaryFolder records;
+  const auto error = [&](auto change) {
+    TuneCommandOptions options = demo_options("emu:clock=virtual,us=1", records);
+    change(options);
+    const auto outcome = run_tune(options);
+    EXPECT_FALSE(outcome);
+    return outcome ? std::string() : outcome.error().message;
+  };
+  EXPECT_THAT(error([](auto& o) { o.model.device = "none"; }), HasSubstr("tune: found no device"));
+  EXPECT_THAT(error([](auto& o) { o.model.n_gpu_layers = "0"; }), HasSubstr("no cache to tune"));
+  EXPECT_THAT(error([](auto& o) { o.model.model = "none.gguf"; }), HasSubstr("none.gguf"));
+  EXPECT_THAT(error([](auto& o) { o.prompts_file = "none.txt"; }), HasSubstr("none.txt"));
+}
+
+TEST(ReadPrompts, TakesLinesOrJson) {
+  const test::TemporaryFolder folder;
+  const auto read = [&](const std::string& text) {
+    std::ofstream(folder / "prompts") << text;
+    return read_prompts((folder / "prompts").string());
+  };
+  EXPECT_EQ(*read("a\r\n\nb c\n"), (std::vector<std::string>{"a", "b c"}));
+  EXPECT_EQ(*read(" [\"a\\nb\", \"c\"]"), (std::vector<std::string>{"a\nb", "c"}));
+  EXPECT_THAT(read("[1]").error().message, HasSubstr("prompt 0: found number, expected a string"));
+  EXPECT_THAT(read("[nonsense").error().message, HasSubstr("no JSON array"));
+  EXPECT_THAT(read("\n\n").error().message, HasSubstr("found no prompt"));
+}
+
+// --- Recorded runs: tests/data/tune, made by scripts/tune_data
+
+std::filesystem::path data_file(const std::string& name) {
+  return test::assets_dir().parent_path() / "tests" / "data" / "tune" / name;
+}
+
+TuneOutcome outcome_of(const std::string& name) {
+  const std::string path = data_file(name + ".json").string();
+  auto record = parse_tune_record(path, *read_text(path));
+  EXPECT_TRUE(record) << record.error().message;
+  TuneOutcome outcome;
+  outcome.record = *record;
+  outcome.record.trace = data_file("demo.mct").string();
+  auto result = tune_from_record(outcome.record, mib(1) / 2, {});
+  EXPECT_TRUE(result) << result.error().message;
+  outcome.result = *std::move(result);
+  // The measurement of what is recommended is what was predicted, exactly.
+  const Status chosen =
+      choose(outcome, [&](Bytes cache, const sim::CpuShare& share) -> Result<double> {
+        for (const auto& p : outcome.result->table) {
+          if (p.cache == cache && p.share == share) return p.ms_per_token;
+        }
+        return make_error(ErrorCode::kInternal, "not in the table");
+      });
+  EXPECT_TRUE(chosen);
+  return outcome;
+}
+
+void expect_equal(const nlohmann::json& found, const nlohmann::json& expected,
+                  const std::string& where) {
+  ASSERT_EQ(found.type_name(), std::string(expected.type_name())) << where;
+  if (expected.is_object() || expected.is_array()) {
+    ASSERT_EQ(found.size(), expected.size()) << where;
+  }
+  if (expected.is_number()) {
+    const double value = expected.get<double>();
+    EXPECT_NEAR(found.get<double>(), value, 1e-9 * (std::abs(value) + 1e-3)) << where;
+  } else if (expected.is_object()) {
+    for (const auto& [key, value] : expected.items()) {
+      ASSERT_TRUE(found.contains(key)) << where << "." << key;
+      expect_equal(found[key], value, where + "." + key);
+    }
+  } else if (expected.is_array()) {
+    for (size_t i = 0; i < expected.size(); ++i) {
+      expect_equal(found[i], expected[i], fmt::format("{}[{}]", where, i));
+    }
+  } else {
+    EXPECT_EQ(found, expected) << where;
+  }
+}
+
+class RecordedRuns : public testing::TestWithParam<const char*> {};
+
+TEST_P(RecordedRuns, GiveExactlyTheFitTheReplayAndTheRecommendationOfBefore) {
+  const std::string json = tune_json(outcome_of(GetParam()));
+  const std::filesystem::path expected = data_file(std::string(GetParam()) + ".expected.json");
+  if (std::getenv("HOTSET_WRITE_EXPECTED") != nullptr) std::ofstream(expected) << json;
+  expect_equal(nlohmann::json::parse(json), nlohmann::json::parse(*read_text(expected.string())),
+               "outcome");
+}
+
+INSTANTIATE_TEST_SUITE_P(Data, RecordedRuns,
+                         testing::Values("quiet", "slow-link", "noisy", "unphysical", "few"),
+                         [](const auto& at) {
+                           std::string name = at.param;
+                           std::erase(name, '-');
+                           return name;
+                         });
+
+TEST(Tune, RecommendsNothingFromRunsThatDoNotFit) {
+  const TuneOutcome noisy = outcome_of("noisy");
+  EXPECT_FALSE(noisy.chosen);
+  EXPECT_THAT(noisy.why_not, HasSubstr("do not fit one time model"));
+  EXPECT_THAT(noisy.why_not, HasSubstr("expected at most 10%"));
+  EXPECT_THAT(tune_text(noisy), HasSubstr("none: the runs do not fit"));
+  EXPECT_GT(noisy.result->fit->worst_error, 0.1);
+  const TuneOutcome unphysical = outcome_of("unphysical");
+  EXPECT_FALSE(unphysical.chosen);
+  EXPECT_THAT(unphysical.why_not, HasSubstr("not physical: "));
+  const TuneOutcome few = outcome_of("few");
+  EXPECT_FALSE(few.chosen);
+  EXPECT_THAT(few.why_not, HasSubstr("found 3, expected at least 4"));
+  EXPECT_TRUE(few.result->table.empty());
+  // Every report can be made of them.
+  for (const TuneOutcome* outcome : {&noisy, &unphysical, &few}) {
+    EXPECT_THAT(tune_markdown(*outcome), HasSubstr("## Recommendation"));
+    EXPECT_THAT(tune_html(*outcome), HasSubstr("</html>"));
+  }
+}
+
+TEST(TuneRecord, SurvivesItsFile) {
+  const TuneRecord record = outcome_of("quiet").record;
+  const auto again = parse_tune_record("x", tune_record_json(record));
+  ASSERT_TRUE(again) << again.error().message;
+  EXPECT_EQ(again->runs, record.runs);
+  EXPECT_EQ(tune_record_json(*again), tune_record_json(record));
+}
+
+TEST(TuneRecord, RefusesDamage) {
+  const std::string good = *read_text(data_file("quiet.json").string());
+  const auto error = [&](auto change) {
+    auto json = nlohmann::ordered_json::parse(good);
+    change(json);
+    const auto record = parse_tune_record("r.json", json.dump());
+    EXPECT_FALSE(record);
+    return record ? std::string() : record.error().message;
+  };
+  EXPECT_THAT(error([](auto& j) { j["version"] = 2; }), HasSubstr("version: found 2, expected 1"));
+  EXPECT_THAT(error([](auto& j) { j.erase("key"); }), HasSubstr("r.json: key: missing"));
+  EXPECT_THAT(error([](auto& j) { j["n_tokens"] = 1.5; }), HasSubstr("n_tokens: found 1.5"));
+  EXPECT_THAT(error([](auto& j) { j["runs"] = 3; }), HasSubstr("runs: found number"));
+  EXPECT_THAT(error([](auto& j) { j["runs"][1]["cpu_share"] = "some"; }),
+              HasSubstr("run 1: cpu_share: found \"some\", expected a number or \"auto\""));
+  EXPECT_FALSE(parse_tune_record("r.json", "nonsense"));
+}
+
+}  // namespace
+}  // namespace hotset::cli
