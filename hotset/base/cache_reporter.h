@@ -49,7 +49,7 @@ struct CacheGroupView {
   std::vector<int32_t> layers = {};
   int32_t n_experts = 0;  // of all its layers
   int32_t n_slots = 0;
-  Bytes expert_bytes;
+  Bytes expert_bytes = {};
   // How misses are split and why: "half of them: --moe-cache-cpu-share 0.5".
   std::string split = {};
   double upload_us = 0;  // of one expert alone, as the lanes are known now; 0: not known
@@ -70,7 +70,7 @@ struct CacheView {
   std::string device = {};  // empty: the CPU alone
   std::string policy = {};
   std::vector<std::pair<std::string, Bytes>> memory = {};  // the device's plan, in order
-  Bytes device_memory;
+  Bytes device_memory = {};
   std::vector<CacheGroupView> groups = {};
   std::vector<CacheLayerView> layers = {};
   CacheTotals totals = {};

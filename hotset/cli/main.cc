@@ -13,6 +13,7 @@
 #include "hotset/cli/command.h"
 #include "hotset/cli/model_flags.h"
 #include "hotset/cli/replay_flags.h"
+#include "hotset/cli/serve_flags.h"
 
 #ifndef HOTSET_VERSION
 #define HOTSET_VERSION "unknown"
@@ -45,6 +46,7 @@ int run(int argc, char** argv) {
   hotset::cli::add_list_devices(app);
   int exit_status = 0;
   hotset::cli::add_model_commands(app, exit_status);
+  hotset::cli::add_serve_command(app, exit_status, HOTSET_VERSION);
   hotset::cli::add_replay_commands(app, exit_status);
   for (CLI::App* command : app.get_subcommands({}))
     hotset::cli::add_environment_variables(*command);

@@ -181,6 +181,8 @@ void add_engine_options(CLI::App& command, ModelOptions& o) {
   add_cache_options(command, o.cache);
 }
 
+}  // namespace
+
 void add_model_options(CLI::App& command, ModelOptions& o) {
   command.add_option("-m,--model", o.model, "Model file (GGUF; of a split one the first part)")
       ->required()
@@ -188,7 +190,6 @@ void add_model_options(CLI::App& command, ModelOptions& o) {
   add_engine_options(command, o);
 }
 
-// Flags of what engine/sampler.h does, in its order.
 void add_sampling(CLI::App& command, RunOptions& o) {
   command
       .add_option("--logit-bias", o.logit_bias,
@@ -237,11 +238,7 @@ void add_sampling(CLI::App& command, RunOptions& o) {
       ->capture_default_str();
 }
 
-void add_chat(CLI::App& command, RunOptions& o) {
-  command.add_flag("-i,--interactive", o.interactive,
-                   "Hold a conversation: each line of stdin is a message (\\ at its end: goes on), "
-                   "/clear, /exit; -p or -f is the first one");
-  command.add_option("--system", o.system, "System message of the conversation");
+void add_chat_template(CLI::App& command, RunOptions& o) {
   command
       .add_option("--chat-template", o.chat_template,
                   "How messages become a prompt: auto (the model's own, else what fits its "
@@ -253,6 +250,16 @@ void add_chat(CLI::App& command, RunOptions& o) {
       .add_option("--chat-template-kwargs", o.chat_variables,
                   "Variables of the chat template: {\"enable_thinking\": false}")
       ->type_name("JSON");
+}
+
+namespace {
+
+void add_chat(CLI::App& command, RunOptions& o) {
+  command.add_flag("-i,--interactive", o.interactive,
+                   "Hold a conversation: each line of stdin is a message (\\ at its end: goes on), "
+                   "/clear, /exit; -p or -f is the first one");
+  command.add_option("--system", o.system, "System message of the conversation");
+  add_chat_template(command, o);
 }
 
 void add_run(CLI::App& app, int& exit_status) {

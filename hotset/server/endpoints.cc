@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <utility>
@@ -178,14 +179,16 @@ Json model_json(const ServedModel& model, int64_t created_s) {
 }
 
 Json sampling_json(const engine::SamplerOptions& s, int32_t max_tokens) {
-  return {{"temperature", s.temperature},
+  // As it was given, not as the float that is nearest to it.
+  const auto number = [](float value) { return std::round(double{value} * 1e6) / 1e6; };
+  return {{"temperature", number(s.temperature)},
           {"top_k", s.top_k},
-          {"top_p", s.top_p},
-          {"min_p", s.min_p},
-          {"repeat_penalty", s.repeat_penalty},
+          {"top_p", number(s.top_p)},
+          {"min_p", number(s.min_p)},
+          {"repeat_penalty", number(s.repeat_penalty)},
           {"repeat_last_n", s.repeat_last_n},
-          {"presence_penalty", s.presence_penalty},
-          {"frequency_penalty", s.frequency_penalty},
+          {"presence_penalty", number(s.presence_penalty)},
+          {"frequency_penalty", number(s.frequency_penalty)},
           {"n_predict", max_tokens}};
 }
 

@@ -164,6 +164,9 @@ void Connection::shut_down() const { shutdown(fd_, SHUT_RDWR); }
 HttpListener::HttpListener(HttpLimits limits) : limits_(limits) {
   // Handlers read bodies themselves and count; this is for what they do not read.
   set_payload_max_length(limits_.max_body_bytes);
+  // What answers say about the connection.
+  set_keep_alive_timeout(static_cast<time_t>(limits_.idle_s));
+  set_keep_alive_max_count(1 << 20);
 }
 
 HttpListener::~HttpListener() {
