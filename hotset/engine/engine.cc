@@ -196,8 +196,8 @@ Status Engine::check_batch(std::span<const BatchToken> batch) const {
 
 Status Engine::run_ubatch(std::span<const BatchToken> ubatch) {
   cells_.resize(ubatch.size());
-  HOTSET_RETURN_IF_ERROR(kv_->cells().find_free(cells_));
   for (size_t i = 0; i < ubatch.size(); ++i) {
+    HOTSET_TRY(cells_[i], kv_->cells().find_next(ubatch[i].sequence));
     kv_->cells().occupy(cells_[i], ubatch[i].position, ubatch[i].sequence);
   }
   return executor_->run(ubatch, cells_, logits_);

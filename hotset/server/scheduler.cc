@@ -10,6 +10,10 @@ namespace hotset::server {
 namespace {
 
 constexpr int32_t kAll = std::numeric_limits<int32_t>::max();
+// Several prompts share a batch only as long as it has fewer tokens than this. From here on kernels
+// of attention add up in another order, so whoever came along would change what a
+// prompt's own batch gives; and a batch this large is no longer small change.
+constexpr int32_t kMaxShared = 64;
 // Positions that must be left beside a task's own before it joins others: room to grow, so that it
 // does not lose its slot at once.
 constexpr int32_t kRoomToGrow = 32;
@@ -472,11 +476,13 @@ bool Scheduler::prefill_step() {
   }
   std::vector<Part> parts;
   int32_t n_left = std::min(options_.prefill_chunk, model_.n_free());
+  int32_t n_batch = 0;
   for (Slot* slot : order) {
     const int32_t n = std::min(slot->n_missing(), n_left);
-    if (n == 0) break;
+    if (n == 0 || (n_batch > 0 && n_batch + n >= kMaxShared)) break;
     parts.push_back({.slot = slot, .n_tokens = n, .wants_logits = n == slot->n_missing()});
     n_left -= n;
+    n_batch += n;
   }
   compute(parts, Phase::kPrefill);
   return true;
