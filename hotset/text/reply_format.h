@@ -1,0 +1,53 @@
+// How the replies of a model are written: with which signs it sets apart what it thinks and the
+// tools it calls. It follows from the vocabulary and the chat template.
+// Thread-safe: plain values and pure functions.
+#ifndef HOTSET_TEXT_REPLY_FORMAT_H_
+#define HOTSET_TEXT_REPLY_FORMAT_H_
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "hotset/text/tokenizer.h"
+
+namespace hotset::text {
+
+// How a model writes that it calls a tool.
+enum class ToolSyntax {
+  kNone,      // not known
+  kTags,      // <tool_call>...</tool_call>; inside JSON (Hermes, Qwen), or tags (GLM, Qwen-Coder)
+  kLlama3,    // the reply is {"name": ..., "parameters": {...}}
+  kMistral,   // [TOOL_CALLS][{...}], or [TOOL_CALLS]name[ARGS]{...}
+  kDeepseek,  // <｜tool▁call▁begin｜>function<｜tool▁sep｜>name\n```json...<｜tool▁call▁end｜>
+  kKimi,      // <|tool_call_begin|>functions.name:0<|tool_call_argument_begin|>{}<|tool_call_end|>
+  kGranite,   // <|tool_call|>[{"name": ..., "arguments": {...}}]
+  kHarmony,   // <|channel|>commentary to=functions.name<|message|>{...}<|call|>
+};
+
+struct ReplyFormat {
+  ToolSyntax tools = ToolSyntax::kNone;
+  // Around what the model thinks, in front of what it says; empty: it does not tell. Without effect
+  // for kHarmony, which has channels.
+  std::string reasoning_begin = {};
+  std::string reasoning_end = {};
+  // The prompt ended with reasoning_begin, so the reply begins inside.
+  bool begins_in_reasoning = false;
+  // Signs that count only as a token of this name (ReplySplitter::push_sign()), not as letters.
+  std::vector<std::string> token_signs = {};
+  // The tools that were offered: JSON array as in OpenAI's requests; tells arguments that are
+  // strings from other values where the syntax does not. Empty: unknown.
+  std::string tool_definitions = {};
+};
+
+// The format of replies to prompts of the template with this text, which was rendered to
+// `rendered` (with or without text marks; empty: unknown). `with_tools`: tools were offered; without,
+// calls are text like any other.
+ReplyFormat choose_reply_format(const Tokenizer& tokenizer, std::string_view template_source,
+                                std::string_view rendered, bool with_tools);
+
+// All signs that a reply of the format may have.
+std::vector<std::string> signs_of(const ReplyFormat& format);
+
+}  // namespace hotset::text
+
+#endif  // HOTSET_TEXT_REPLY_FORMAT_H_
