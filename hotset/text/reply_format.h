@@ -26,8 +26,10 @@ enum class ToolSyntax {
 
 struct ReplyFormat {
   ToolSyntax tools = ToolSyntax::kNone;
-  // Around what the model thinks, in front of what it says; empty: it does not tell. Without effect
-  // for kHarmony, which has channels.
+  // Every part of a reply names its channel, as OpenAI's Harmony has it:
+  // "<|channel|>name<|message|> text<|end|>". The signs of reasoning below are then without effect.
+  bool has_channels = false;
+  // Around what the model thinks, in front of what it says; empty: it does not tell.
   std::string reasoning_begin = {};
   std::string reasoning_end = {};
   // The prompt ended with reasoning_begin, so the reply begins inside.
@@ -40,13 +42,27 @@ struct ReplyFormat {
 };
 
 // The format of replies to prompts of the template with this text, which was rendered to
-// `rendered` (with or without text marks; empty: unknown). `with_tools`: tools were offered; without,
-// calls are text like any other.
+// `rendered` (empty: unknown). `with_tools`: tools were offered; without, calls are text like any
+// other.
 ReplyFormat choose_reply_format(const Tokenizer& tokenizer, std::string_view template_source,
                                 std::string_view rendered, bool with_tools);
 
+// The signs of a tool call.
+struct ToolSigns {
+  std::string_view begin;  // empty: none
+  std::string_view end;    // empty: the next call or the end of the reply ends it
+  // Between the parts of a call.
+  std::vector<std::string_view> inner = {};
+  // Around calls, without a meaning of their own.
+  std::vector<std::string_view> around = {};
+};
+ToolSigns tool_signs(ToolSyntax syntax);
+
+// The signs that begin or end parts of a reply with channels.
+std::vector<std::string_view> channel_signs();
+
 // All signs that a reply of the format may have.
-std::vector<std::string> signs_of(const ReplyFormat& format);
+std::vector<std::string_view> signs_of(const ReplyFormat& format);
 
 }  // namespace hotset::text
 

@@ -1,6 +1,6 @@
 // What a model writes as its reply, token by token, taken apart (reply_splitter.h). Signs that are
-// control tokens of the vocabulary count only as such: the same letters in ordinary tokens are text.
-// Thread-compatible.
+// control tokens of the vocabulary count only as such: the same letters in ordinary tokens are
+// text. Thread-compatible.
 #ifndef HOTSET_TEXT_REPLY_PARSER_H_
 #define HOTSET_TEXT_REPLY_PARSER_H_
 

@@ -21,10 +21,16 @@ namespace hotset::text {
 
 // What one more piece of a reply has made certain; of a whole reply, all of it.
 struct ReplyParts {
-  std::string content;
-  std::string reasoning;
-  std::vector<ToolCall> tool_calls;
+  std::string content = {};
+  std::string reasoning = {};
+  std::vector<ToolCall> tool_calls = {};
 
+  // Adds what came next.
+  void append(const ReplyParts& more) {
+    content += more.content;
+    reasoning += more.reasoning;
+    tool_calls.insert(tool_calls.end(), more.tool_calls.begin(), more.tool_calls.end());
+  }
   bool empty() const { return content.empty() && reasoning.empty() && tool_calls.empty(); }
   bool operator==(const ReplyParts&) const = default;
 };

@@ -14,8 +14,8 @@ namespace hotset::text {
 
 struct ToolCall {
   std::string id = {};  // where the model gives one; else empty
-  std::string name;
-  std::string arguments;  // a JSON object
+  std::string name = {};
+  std::string arguments = "{}";  // a JSON object
 
   bool operator==(const ToolCall&) const = default;
 };
@@ -25,9 +25,8 @@ struct ToolCall {
 std::optional<std::vector<ToolCall>> parse_tool_calls(std::string_view body,
                                                       const ReplyFormat& format);
 
-// One past the end of the JSON value (object or array) that `text` begins with; npos where it is
-// not whole yet. Requires: it begins with '{' or '['.
-size_t end_of_json(std::string_view text);
+// The call of a tool by name with arguments as JSON text. Nothing if they are no object.
+std::optional<ToolCall> make_tool_call(std::string_view name, std::string_view arguments);
 
 }  // namespace hotset::text
 
