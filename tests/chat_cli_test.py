@@ -54,6 +54,27 @@ class ChatCliTest(CliFixture):
         for key in ("tokens", "n_prompt", "n_reused"):
             self.assertEqual([t[key] for t in found], [t[key] for t in expected], key)
 
+    def test_replies_tell_what_the_expert_cache_did(self):
+        [turn] = self.turns(["Hello"])
+        self.assertEqual(turn["moe_cache"]["on"], False)
+        turns = self.turns(["Hello", "Go on"], "--repack", "off", "--device", "emu:clock=virtual,us=1", "--moe-cache-mib", "8")
+        caches = [turn["moe_cache"] for turn in turns]
+        for cache in caches:
+            self.assertEqual(cache["on"], True)
+            self.assertIn("emu", cache["verdict"])
+        # Since the start, not of one reply.
+        self.assertGreater(caches[0]["total"]["lookups"], 0)
+        self.assertGreater(caches[1]["total"]["lookups"], caches[0]["total"]["lookups"])
+        first = self.turns(["Hello"], "--repack", "off", "--device", "emu:clock=virtual,us=1", "--moe-cache-mib", "8")[0]
+        self.assertEqual(first["moe_cache"]["groups"], caches[0]["groups"])
+
+    def test_thinking_is_told_apart(self):
+        # The model's text is text; what the template opened is what it thinks.
+        opened = self.file("thinks.jinja", b"{{ messages[-1].content }}{{ '<think>\n' }}{# </think> #}")
+        [turn] = self.turns(["Hello"], "--chat-template", opened)
+        self.assertEqual(turn["text"], "")
+        self.assertNotEqual(turn["thinking"], "")
+
     def test_commands_of_a_conversation(self):
         first, second, again = self.turns(["Hello", "Go on", "/clear", "Hello", "/exit", "never"])
         self.assertEqual(again["tokens"], first["tokens"])

@@ -510,6 +510,25 @@ class ChatTemplateTest(unittest.TestCase):
         self.assertGreater(n_texts, 300)
         self.assertGreater(n_errors, 20)
 
+    def test_built_in_templates(self):
+        folder = pathlib.Path(__file__).parent.parent / "hotset/text/chat_templates"
+        names = sorted(folder.glob("*.jinja"))
+        self.assertEqual(len(names), 7)
+        as_strings = json.loads(json.dumps(CONVERSATIONS[5]))
+        for call in as_strings[1]["tool_calls"]:
+            call["function"]["arguments"] = json.dumps(call["function"]["arguments"])
+        for path in names:
+            template = path.read_text(encoding="utf-8")
+            n_texts = 0
+            for messages, tools, prompt in itertools.product([*CONVERSATIONS, as_strings], (None, TOOLS, []),
+                                                             (True, False)):
+                request = {"template": template, "messages": messages, "add_generation_prompt": prompt}
+                if tools is not None:
+                    request["tools"] = tools
+                with self.subTest(name=path.stem, messages=messages, tools=tools, prompt=prompt):
+                    n_texts += self.check(request)
+            self.assertGreater(n_texts, 40, path.stem)
+
     def test_expressions(self):
         for template in EXPRESSIONS:
             for messages in (CONVERSATIONS[3], CONVERSATIONS[5]):

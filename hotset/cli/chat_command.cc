@@ -130,6 +130,7 @@ Status Chat::report(const ChatReply& reply) {
         {"n_generated", reply.tokens.size()},
         {"prompt_ms", reply.prompt_us / 1e3},
         {"generate_ms", reply.generate_us / 1e3},
+        {"moe_cache", engine_session_->cache_json()},
     };
     return print(object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
   }

@@ -17,6 +17,29 @@ using nlohmann::ordered_json;
 
 constexpr engine::SequenceId kSequence = 0;
 
+// A reply as one text: an empty line between what was thought and what is said.
+class ReplyText {
+ public:
+  std::string next(const text::ReplyParts& parts) {
+    std::string text;
+    add(parts.reasoning, Kind::kReasoning, text);
+    add(parts.content, Kind::kContent, text);
+    return text;
+  }
+
+ private:
+  enum class Kind { kNone, kReasoning, kContent };
+
+  void add(const std::string& part, Kind kind, std::string& text) {
+    if (part.empty()) return;
+    if (last_ != Kind::kNone && last_ != kind) text += "\n\n";
+    last_ = kind;
+    text += part;
+  }
+
+  Kind last_ = Kind::kNone;
+};
+
 std::tm local_time() {
   const std::time_t now = std::time(nullptr);
   std::tm fields = {};
@@ -56,7 +79,7 @@ void ChatSession::clear() {
 
 size_t ChatSession::n_messages() const { return messages_->list.size(); }
 
-Result<std::vector<int32_t>> ChatSession::prompt_ids() const {
+Result<ChatSession::Prompt> ChatSession::prompt() const {
   HOTSET_TRY(const std::string rendered,
              template_.render({.messages = messages_->list.dump(
                                    -1, ' ', false, ordered_json::error_handler_t::replace),
@@ -73,7 +96,9 @@ Result<std::vector<int32_t>> ChatSession::prompt_ids() const {
                       "or begin anew with /clear",
                       ids.size(), engine_->n_ctx());
   }
-  return ids;
+  return Prompt{.ids = std::move(ids),
+                .format = text::choose_reply_format(*tokenizer_, template_.source(), rendered,
+                                                    /*with_tools=*/false)};
 }
 
 Result<std::span<const float>> ChatSession::compute_prompt(const std::vector<int32_t>& ids,
@@ -99,8 +124,10 @@ Result<std::span<const float>> ChatSession::compute_prompt(const std::vector<int
   return result.logits;
 }
 
-Status ChatSession::generate(std::span<const float> logits, const Show& show, ChatReply& reply) {
-  text::ReplyParser parser(*tokenizer_);
+Status ChatSession::generate(std::span<const float> logits, text::ReplyFormat format,
+                             const Show& show, ChatReply& reply) {
+  text::ReplyParser parser(*tokenizer_, std::move(format));
+  ReplyText text_of;
   reply.stop = "length";
   Status status;
   while (std::cmp_not_equal(reply.tokens.size(), options_.n_predict)) {
@@ -111,8 +138,8 @@ Status ChatSession::generate(std::span<const float> logits, const Show& show, Ch
     }
     reply.tokens.push_back(id);
     sampler_.accept(id);
-    auto text = parser.push(id);
-    status = text ? show(*text) : std::unexpected(std::move(text).error());
+    auto parts = parser.push(id);
+    status = parts ? show(text_of.next(*parts)) : std::unexpected(std::move(parts).error());
     if (!status) break;
     if (std::cmp_equal(reply.tokens.size(), options_.n_predict)) break;
     if (std::cmp_greater_equal(cached_.size(), engine_->n_ctx())) {
@@ -135,9 +162,9 @@ Status ChatSession::generate(std::span<const float> logits, const Show& show, Ch
     cached_.push_back(id);
     logits = result->logits;
   }
-  if (status) status = show(parser.finish());
-  reply.text = parser.content();
-  reply.thinking = parser.thinking();
+  if (status) status = show(text_of.next(parser.finish()));
+  reply.text = parser.reply().content;
+  reply.thinking = parser.reply().reasoning;
   return status;
 }
 
@@ -150,12 +177,12 @@ Result<ChatReply> ChatSession::reply(std::string message, const Show& show) {
   messages_->add("user", std::move(message));
   ChatReply reply;
   const double start_us = steady_clock().now_us();
-  auto ids = prompt_ids();
-  if (!ids) {
+  auto asked = prompt();
+  if (!asked) {
     unsay();
-    return std::unexpected(std::move(ids).error());
+    return std::unexpected(std::move(asked).error());
   }
-  const auto logits = compute_prompt(*ids, reply);
+  const auto logits = compute_prompt(asked->ids, reply);
   reply.prompt_us = steady_clock().now_us() - start_us;
   if (!logits) {
     unsay();
@@ -163,13 +190,17 @@ Result<ChatReply> ChatSession::reply(std::string message, const Show& show) {
     reply.stop = "interrupted";
     return reply;
   }
-  if (Status generated = generate(*logits, show, reply); !generated) {
+  if (Status generated = generate(*logits, std::move(asked->format), show, reply); !generated) {
     unsay();
     return std::unexpected(std::move(generated).error());
   }
   reply.generate_us = steady_clock().now_us() - start_us - reply.prompt_us;
   messages_->add("assistant", reply.text);
-  if (!reply.thinking.empty()) messages_->list.back()["thinking"] = reply.thinking;
+  if (!reply.thinking.empty()) {
+    // Templates know it by one of these names.
+    messages_->list.back()["reasoning_content"] = reply.thinking;
+    messages_->list.back()["thinking"] = reply.thinking;
+  }
   return reply;
 }
 

@@ -15,6 +15,7 @@
 #include "hotset/engine/engine.h"
 #include "hotset/engine/sampler.h"
 #include "hotset/text/chat_template.h"
+#include "hotset/text/reply_format.h"
 #include "hotset/text/tokenizer.h"
 
 namespace hotset::cli {
@@ -29,7 +30,7 @@ struct ChatSessionOptions {
 // What one reply did.
 struct ChatReply {
   std::string text;             // what the model says
-  std::string thinking;         // where the vocabulary tells it apart
+  std::string thinking;         // where it can be told apart
   std::vector<int32_t> tokens;  // generated
   std::string_view stop;        // end, length, context, interrupted
   size_t n_prompt = 0;          // tokens of the whole conversation up to the reply
@@ -65,10 +66,17 @@ class ChatSession {
  private:
   struct Messages;
 
-  Result<std::vector<int32_t>> prompt_ids() const;
+  // A prompt, and how a reply to it is written.
+  struct Prompt {
+    std::vector<int32_t> ids;
+    text::ReplyFormat format;
+  };
+
+  Result<Prompt> prompt() const;
   // The logits behind `ids`; the tokens that the KV memory has already are not computed.
   Result<std::span<const float>> compute_prompt(const std::vector<int32_t>& ids, ChatReply& reply);
-  Status generate(std::span<const float> logits, const Show& show, ChatReply& reply);
+  Status generate(std::span<const float> logits, text::ReplyFormat format, const Show& show,
+                  ChatReply& reply);
 
   EngineSession* session_;
   engine::Engine* engine_;

@@ -75,6 +75,30 @@ Result<ordered_json> parse_objects(std::string_view text, std::string_view what)
   return array;
 }
 
+// The arguments of all tool calls as objects, or as strings of JSON. Returns whether there are any.
+// Arguments that are neither stay as they are.
+bool set_arguments(ordered_json& messages, bool as_objects) {
+  bool has_some = false;
+  for (ordered_json& message : messages) {
+    const auto calls = message.find("tool_calls");
+    if (calls == message.end() || !calls->is_array()) continue;
+    for (ordered_json& call : *calls) {
+      if (!call.is_object()) continue;
+      const bool is_wrapped = call.contains("function") && call["function"].is_object();
+      ordered_json& function = is_wrapped ? call["function"] : call;
+      const auto arguments = function.find("arguments");
+      if (arguments == function.end()) continue;
+      has_some = true;
+      if (!as_objects && arguments->is_object()) *arguments = dump(*arguments);
+      if (!as_objects || !arguments->is_string()) continue;
+      ordered_json parsed =
+          ordered_json::parse(arguments->get_ref<const std::string&>(), nullptr, false);
+      if (parsed.is_object()) *arguments = std::move(parsed);
+    }
+  }
+  return has_some;
+}
+
 ordered_json time_fields(const std::tm& now) {
   return {{"year", now.tm_year + 1900}, {"month", now.tm_mon + 1},   {"day", now.tm_mday},
           {"hour", now.tm_hour},        {"minute", now.tm_min},      {"second", now.tm_sec},
@@ -151,7 +175,6 @@ Result<ChatTemplate> ChatTemplate::create(std::string source, ChatTemplateOption
 }
 
 Result<std::string> ChatTemplate::render(const ChatInput& input) const {
-  const ChatTemplateOptions& options = state_->options;
   ordered_json variables = ordered_json::object();
   if (!input.variables.empty()) {
     HOTSET_TRY(variables, parse(input.variables, "variables of the chat template", false));
@@ -163,7 +186,20 @@ Result<std::string> ChatTemplate::render(const ChatInput& input) const {
   if (!input.documents.empty()) {
     HOTSET_TRY(variables["documents"], parse_objects(input.documents, "documents"));
   }
-  HOTSET_TRY(variables, with_marks(variables, state_->marker, "messages"));
+  // Most templates write arguments as JSON themselves; to some they must come as text.
+  const bool has_arguments = set_arguments(variables["messages"], /*as_objects=*/true);
+  auto rendered = render_with(variables, input);
+  if (!rendered && has_arguments && rendered.error().code == ErrorCode::kInvalidArgument) {
+    set_arguments(variables["messages"], /*as_objects=*/false);
+    if (auto again = render_with(variables, input)) return again;
+  }
+  return rendered;
+}
+
+Result<std::string> ChatTemplate::render_with(const ordered_json& given,
+                                              const ChatInput& input) const {
+  const ChatTemplateOptions& options = state_->options;
+  HOTSET_TRY(ordered_json variables, with_marks(given, state_->marker, "messages"));
   // The template's own: no marks.
   variables["bos_token"] = options.bos_token;
   variables["eos_token"] = options.eos_token;

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <ctime>
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -34,10 +35,12 @@ ChatTemplateOptions chat_template_options(const Tokenizer& tokenizer);
 
 // What a template gets, as JSON. Strings in it count as written by anyone; they get marks.
 struct ChatInput {
-  std::string messages = "[]";  // array of objects: role, content, tool_calls, ...
-  std::string tools = {};       // array; empty: none
-  std::string documents = {};   // array; empty: none
-  std::string variables = {};   // object: further variables (enable_thinking, ...); empty: none
+  // Array of objects: role, content, tool_calls, ... Arguments of tool calls may be objects or JSON
+  // text: the template gets objects, and text if it fails on those.
+  std::string messages = "[]";
+  std::string tools = {};      // array; empty: none
+  std::string documents = {};  // array; empty: none
+  std::string variables = {};  // object: further variables (enable_thinking, ...); empty: none
   bool add_generation_prompt = true;
   std::tm now = {};  // local time, for strftime_now()
 };
@@ -65,6 +68,8 @@ class ChatTemplate {
 
  private:
   struct State;
+  Result<std::string> render_with(const nlohmann::ordered_json& given,
+                                  const ChatInput& input) const;
   explicit ChatTemplate(std::unique_ptr<State> state);
 
   std::unique_ptr<State> state_;

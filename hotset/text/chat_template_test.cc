@@ -307,6 +307,25 @@ TEST(EncodeChat, ATextWithoutMarksIsEncodedAsUsual) {
   }
 }
 
+// OpenAI's clients send arguments as text; templates want objects, or text.
+TEST(ChatTemplate, ArgumentsOfCallsComeAsTheTemplateTakesThem) {
+  for (const char* arguments : {R"({"a": [1, 2.0]})", R"("{\"a\": [1, 2.0]}")"}) {
+    const ChatInput input{
+        .messages = fmt::format(
+            R"([{{"role": "assistant", "tool_calls": [{{"function": {{"arguments": {}}}}}]}}])",
+            arguments)};
+    EXPECT_EQ(make("{{ messages[0].tool_calls[0].function.arguments | tojson }}").render(input),
+              R"({"a": [1, 2.0]})");
+    EXPECT_EQ(make("{{ 'x' + messages[0].tool_calls[0].function.arguments }}").render(input),
+              R"(x{"a":[1,2.0]})");
+  }
+  const ChatInput odd{.messages = R"([{"tool_calls": [1, {"arguments": "no JSON"}]}])"};
+  EXPECT_EQ(make("{{ messages[0].tool_calls[1].arguments }}").render(odd), "no JSON");
+  const auto refused = make("{{ raise_exception('never') }}").render(odd);
+  ASSERT_FALSE(refused);
+  EXPECT_THAT(refused.error().message, HasSubstr("never"));
+}
+
 // --- Built-in templates
 
 TEST(BuiltinChatTemplates, HaveTheirNames) {

@@ -5,49 +5,47 @@
 namespace hotset::text {
 namespace {
 
-constexpr std::string_view kSayingChannel = "final";
+// Says which signs of `format` are tokens that cannot be written otherwise.
+ReplyFormat with_token_signs(ReplyFormat format, const Tokenizer& tokenizer) {
+  for (const std::string_view sign : signs_of(format)) {
+    const auto id = tokenizer.find_token(sign);
+    if (id && *tokenizer.type(*id) == TokenType::kControl) format.token_signs.emplace_back(sign);
+  }
+  return format;
+}
 
 }  // namespace
 
-ReplyParser::ReplyParser(const Tokenizer& tokenizer)
-    : tokenizer_(&tokenizer), decoder_(tokenizer, {.continues_text = true}) {
-  const auto channel = tokenizer.find_token("<|channel|>");
-  const auto message = tokenizer.find_token("<|message|>");
-  const auto start = tokenizer.find_token("<|start|>");
-  if (!channel || !message || !start) return;
-  channel_ = channel;
-  message_ = message;
-  start_ = start;
-  place_ = Place::kHeader;
-}
-
-std::string ReplyParser::take(std::string text) {
-  if (place_ == Place::kHeader || text.empty()) return "";
-  if (place_ == Place::kChannel) {
-    channel_name_ += text;
-    return "";
+ReplyParser::ReplyParser(const Tokenizer& tokenizer, ReplyFormat format)
+    : tokenizer_(&tokenizer),
+      decoder_(tokenizer, {.continues_text = true}),
+      splitter_(with_token_signs(format, tokenizer)) {
+  for (std::string& sign : with_token_signs(std::move(format), tokenizer).token_signs) {
+    const int32_t id = tokenizer.find_token(sign).value();
+    signs_.emplace(id, std::move(sign));
   }
-  // A channel may be followed by who is meant: "commentary to=...".
-  const bool says = !channel_ || channel_name_.starts_with(kSayingChannel) || channel_name_.empty();
-  (says ? content_ : thinking_) += text;
-  if (std::exchange(is_new_part_, false) && has_shown_) text.insert(0, "\n\n");
-  has_shown_ = true;
-  return text;
 }
 
-Result<std::string> ReplyParser::push(int32_t id) {
-  if (id >= tokenizer_->n_tokens()) return std::string();
-  if (channel_ && (id == *channel_ || id == *message_ || id == *start_)) {
-    std::string shown = take(decoder_.finish());
-    if (id == *channel_) channel_name_.clear();
-    place_ = id == *channel_ ? Place::kChannel : id == *message_ ? Place::kBody : Place::kHeader;
-    is_new_part_ = is_new_part_ || id == *message_;
-    return shown;
+ReplyParts ReplyParser::take(ReplyParts parts) {
+  reply_.append(parts);
+  return parts;
+}
+
+Result<ReplyParts> ReplyParser::push(int32_t id) {
+  if (id >= tokenizer_->n_tokens()) return ReplyParts();
+  if (const auto sign = signs_.find(id); sign != signs_.end()) {
+    ReplyParts parts = splitter_.push(decoder_.finish());
+    parts.append(splitter_.push_sign(sign->second));
+    return take(std::move(parts));
   }
-  HOTSET_TRY(std::string text, decoder_.push(id));
-  return take(std::move(text));
+  HOTSET_TRY(const std::string text, decoder_.push(id));
+  return take(splitter_.push(text));
 }
 
-std::string ReplyParser::finish() { return take(decoder_.finish()); }
+ReplyParts ReplyParser::finish() {
+  ReplyParts parts = splitter_.push(decoder_.finish());
+  parts.append(splitter_.finish());
+  return take(std::move(parts));
+}
 
 }  // namespace hotset::text

@@ -1,15 +1,16 @@
-// What a model writes as its reply, token by token, as text: streamed, with what it thought apart
-// from what it says where the vocabulary has signs for that (OpenAI's Harmony: "<|channel|>name
-// <|message|>text<|end|>" for each part).
-// Thread-compatible.
+// What a model writes as its reply, token by token, taken apart (reply_splitter.h). Signs that are
+// control tokens of the vocabulary count only as such: the same letters in ordinary tokens are
+// text. Thread-compatible.
 #ifndef HOTSET_TEXT_REPLY_PARSER_H_
 #define HOTSET_TEXT_REPLY_PARSER_H_
 
 #include <cstdint>
-#include <optional>
 #include <string>
+#include <unordered_map>
 
 #include "hotset/base/error.h"
+#include "hotset/text/reply_format.h"
+#include "hotset/text/reply_splitter.h"
 #include "hotset/text/stream_decoder.h"
 #include "hotset/text/tokenizer.h"
 
@@ -17,37 +18,27 @@ namespace hotset::text {
 
 class ReplyParser {
  public:
+  // `format` as from choose_reply_format(); its token_signs are found here.
   // Requires: `tokenizer` outlives this.
-  explicit ReplyParser(const Tokenizer& tokenizer);
+  ReplyParser(const Tokenizer& tokenizer, ReplyFormat format);
 
-  // The text to show that the next token makes certain; often empty. A part that follows another
-  // one begins behind an empty line. Tokens that the vocabulary has no text for give nothing.
-  // Errors: as StreamDecoder::push().
-  Result<std::string> push(int32_t id);
-  // The end of the reply: the last text to show.
-  std::string finish();
+  // What the next token makes certain; often nothing. Tokens that the vocabulary has no text for
+  // give nothing. Errors: as StreamDecoder::push().
+  Result<ReplyParts> push(int32_t id);
+  // The end of the reply: the last parts.
+  ReplyParts finish();
 
-  // What the model says, so far.
-  const std::string& content() const { return content_; }
-  // What it thought before, if the vocabulary tells the two apart.
-  const std::string& thinking() const { return thinking_; }
+  // All parts so far.
+  const ReplyParts& reply() const { return reply_; }
 
  private:
-  enum class Place { kHeader, kChannel, kBody };
-
-  std::string take(std::string text);
+  ReplyParts take(ReplyParts parts);
 
   const Tokenizer* tokenizer_;
   StreamDecoder decoder_;
-  std::optional<int32_t> channel_;  // the three signs; absent where the vocabulary has not all
-  std::optional<int32_t> message_;
-  std::optional<int32_t> start_;
-  Place place_ = Place::kBody;
-  bool has_shown_ = false;
-  bool is_new_part_ = false;
-  std::string channel_name_;
-  std::string content_;
-  std::string thinking_;
+  std::unordered_map<int32_t, std::string> signs_;  // by token
+  ReplySplitter splitter_;
+  ReplyParts reply_;
 };
 
 }  // namespace hotset::text

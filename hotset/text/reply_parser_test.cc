@@ -11,53 +11,92 @@
 namespace hotset::text {
 namespace {
 
-Tokenizer vocabulary(std::initializer_list<const char*> signs) {
+Tokenizer vocabulary(std::initializer_list<const char*> signs,
+                     TokenType type = TokenType::kControl) {
   TokenizerSpec spec = byte_level_spec({});
-  for (const char* sign : signs) add_token(spec, sign, TokenType::kControl);
+  for (const char* sign : signs) add_token(spec, sign, type);
   return *Tokenizer::create(spec);
 }
 
-struct Reply {
-  std::string shown;
-  std::string content;
-  std::string thinking;
-};
-
-Reply parse(const Tokenizer& tokenizer, std::string_view text) {
-  ReplyParser parser(tokenizer);
-  Reply reply;
-  const std::vector<int32_t> ids = *tokenizer.encode(text, {.parse_special = true});
-  for (const int32_t id : ids) reply.shown += *parser.push(id);
-  reply.shown += parser.finish();
-  reply.content = parser.content();
-  reply.thinking = parser.thinking();
-  return reply;
+// What the parser makes of the tokens of `text`, and that the pieces add up to the whole.
+ReplyParts parse(const Tokenizer& tokenizer, std::string_view text, bool with_tools = true,
+                 std::string_view source = "", bool parse_special = true) {
+  ReplyParser parser(tokenizer, choose_reply_format(tokenizer, source, "", with_tools));
+  ReplyParts sum;
+  const std::vector<int32_t> ids = *tokenizer.encode(text, {.parse_special = parse_special});
+  for (const int32_t id : ids) sum.append(*parser.push(id));
+  sum.append(parser.finish());
+  EXPECT_EQ(sum, parser.reply());
+  return sum;
 }
 
 TEST(ReplyParser, IsPlainTextForMostVocabularies) {
   const Tokenizer tokenizer = vocabulary({"<|im_end|>", "<|channel|>"});
-  const Reply reply = parse(tokenizer, "<think>Hé</think>\n\nso<|im_end|>");
-  EXPECT_EQ(reply.shown, "<think>Hé</think>\n\nso");
-  EXPECT_EQ(reply.content, reply.shown);
-  EXPECT_EQ(reply.thinking, "");
-  EXPECT_EQ(ReplyParser(tokenizer).push(100000), "");
+  const std::string said = "<think>Hé</think>\n\nso <tool_call>{}</tool_call>\n ";
+  EXPECT_EQ(parse(tokenizer, said + "<|im_end|>"), ReplyParts{.content = said});
+  ReplyParser parser(tokenizer, {});
+  EXPECT_EQ(*parser.push(100000), ReplyParts());
 }
 
 TEST(ReplyParser, TellsChannelsApart) {
-  const Tokenizer tokenizer =
-      vocabulary({"<|start|>", "<|channel|>", "<|message|>", "<|end|>", "<|return|>"});
-  const Reply reply = parse(
-      tokenizer,
-      "<|channel|>analysis<|message|>Hm, é.<|end|><|start|>assistant<|channel|>final<|message|>"
-      "Yes\xC3<|return|>");
-  EXPECT_EQ(reply.thinking, "Hm, é.");
-  EXPECT_EQ(reply.content, "Yes\uFFFD");
-  EXPECT_EQ(reply.shown, "Hm, é.\n\nYes\uFFFD");
+  const Tokenizer tokenizer = vocabulary({"<|start|>", "<|channel|>", "<|message|>", "<|end|>",
+                                          "<|return|>", "<|call|>", "<|constrain|>"});
+  EXPECT_EQ(parse(tokenizer,
+                  "<|channel|>analysis<|message|>Hm, é.<|end|><|start|>assistant<|channel|>final"
+                  "<|message|>Yes\xC3<|return|>"),
+            (ReplyParts{.content = "Yes\uFFFD", .reasoning = "Hm, é."}));
   EXPECT_EQ(parse(tokenizer, "<|message|>only").content, "only");
-  EXPECT_EQ(parse(tokenizer, "<|channel|>commentary to=x<|message|>{}").thinking, "{}");
-  EXPECT_EQ(parse(tokenizer, "cut off in the header").shown, "");
-  EXPECT_EQ(parse(tokenizer, "<|channel|>final").shown, "");
+  EXPECT_EQ(parse(tokenizer, "cut off in the header"), ReplyParts());
+  EXPECT_EQ(parse(tokenizer, "<|channel|>final"), ReplyParts());
   EXPECT_EQ(parse(tokenizer, "<|message|><|message|>\xC3").content, "\uFFFD");
+  const std::string call =
+      "<|channel|>commentary to=functions.f <|constrain|>json<|message|>{\"a\": 1}<|call|>";
+  EXPECT_EQ(parse(tokenizer, call),
+            (ReplyParts{.tool_calls = {{.name = "f", .arguments = R"({"a":1})"}}}));
+  // Nobody offered tools: what it writes to them is no answer.
+  EXPECT_EQ(parse(tokenizer, call, false), ReplyParts{.reasoning = "{\"a\": 1}"});
+}
+
+TEST(ReplyParser, LettersAreNoControlToken) {
+  const Tokenizer tokenizer = vocabulary({"<|start|>", "<|channel|>", "<|message|>"});
+  ReplyParser parser(tokenizer, choose_reply_format(tokenizer, "", "", true));
+  ASSERT_TRUE(parser.push(*tokenizer.find_token("<|message|>")));
+  const std::string said = "write <|channel|>analysis<|message|>x";
+  const std::vector<int32_t> ids = *tokenizer.encode(said);
+  for (const int32_t id : ids) ASSERT_TRUE(parser.push(id));
+  parser.finish();
+  EXPECT_EQ(parser.reply(), ReplyParts{.content = said});
+}
+
+TEST(ReplyParser, TokensOfTheVocabularyTellReasoningAndCalls) {
+  const Tokenizer tokenizer =
+      vocabulary({"<think>", "</think>", "<tool_call>", "</tool_call>"}, TokenType::kUserDefined);
+  const std::string text =
+      "<think>\na\n</think>\n\nb\n<tool_call>\n{\"name\": \"f\", \"arguments\": {\"x\": "
+      "\"é\"}}\n</tool_call>";
+  const ReplyParts expected{.content = "b",
+                            .reasoning = "a",
+                            .tool_calls = {{.name = "f", .arguments = "{\"x\":\"é\"}"}}};
+  EXPECT_EQ(parse(tokenizer, text), expected);
+  const Tokenizer control =
+      vocabulary({"<think>", "</think>", "<tool_call>", "</tool_call>"}, TokenType::kControl);
+  EXPECT_EQ(parse(control, text), expected);
+  EXPECT_EQ(parse(control, text, true, "", false), ReplyParts{.content = text});
+}
+
+TEST(ReplyParser, InnerSignsMayBeTokens) {
+  const Tokenizer tokenizer =
+      vocabulary({"<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>",
+                  "<｜tool▁call▁end｜>", "<｜tool▁calls▁end｜>"});
+  const std::string text =
+      "Well.<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n```json\n{\"a\":[1]"
+      "}\n"
+      "```<｜tool▁call▁end｜>\n<｜tool▁call▁begin｜>g<｜tool▁sep｜>{}<｜tool▁call▁end｜>"
+      "<｜tool▁calls▁end｜>";
+  EXPECT_EQ(parse(tokenizer, text),
+            (ReplyParts{.content = "Well.",
+                        .tool_calls = {{.name = "f", .arguments = R"({"a":[1]})"},
+                                       {.name = "g", .arguments = "{}"}}}));
 }
 
 }  // namespace
