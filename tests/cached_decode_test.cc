@@ -68,5 +68,34 @@ INSTANTIATE_TEST_SUITE_P(Demo, SameBits,
                                           testing::Values(4, 26, 128, 512)),
                          [](const auto& p) { return std::to_string(std::get<1>(p.param)); });
 
+// The need of compute memory is measured at some sizes; those between must find room, too.
+class EverySize : public testing::TestWithParam<std::string> {};
+
+TEST_P(EverySize, OfUbatchIsServed) {
+  const auto path = model_of(GetParam());
+  for (const std::string device : {"", "emu:clock=virtual"}) {
+    EngineOptions options = cache_options(device, device.empty() ? Bytes{} : budget_for(path, 6));
+    options.n_ubatch = kSanitized ? 33 : 90;
+    options.n_outputs = options.n_ubatch;
+    const auto engine = make_engine(describe(path), options);
+    ASSERT_NE(engine, nullptr);
+    for (int32_t n = options.n_ubatch; n > 0; --n) {
+      for (const bool all_logits : {true, false}) {
+        engine->forget(0, 0, INT32_MAX);
+        const auto ids = some_ids(static_cast<size_t>(n), 3);
+        ASSERT_FALSE(decode(*engine, as_batch(ids, all_logits)).empty()) << device << ": " << n;
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Architectures, EverySize,
+                         testing::Values("qwen3moe", "gpt-oss", "deepseek2", "glm4moe"),
+                         [](const auto& p) {
+                           std::string name = p.param;
+                           std::ranges::replace(name, '-', '_');
+                           return name;
+                         });
+
 }  // namespace
 }  // namespace hotset::test

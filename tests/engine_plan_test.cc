@@ -134,5 +134,46 @@ TEST(EnginePlan, SaysWhyThereIsNoCache) {
   EXPECT_THAT(why(head_only), HasSubstr("no layer with experts is on the device"));
 }
 
+TEST(EnginePlan, GivesUpSlotsThatTheDriverKeepsInHostMemory) {
+  const auto path = model_of("qwen3moe");
+  const auto expected = script_without_cache(path);
+  // All 48 experts, or 30 slots; the device's own memory ends at many places, also inside a bank.
+  for (const int64_t n_slots : {48, 30}) {
+    std::set<int64_t> found;
+    for (double mib = 2.5; mib < 4.5; mib += 0.125) {
+      EngineOptions options =
+          cache_options("emu:clock=virtual,us=1,mib=64,fast_mib=" + std::to_string(mib),
+                        budget_for(path, n_slots));
+      options.headroom = Bytes{};
+      const auto engine = make_engine(describe(path), options);
+      ASSERT_NE(engine, nullptr);
+      int64_t n_left = 0;
+      for (const CacheGroup& group : engine->plan().groups) n_left += group.n_slots;
+      EXPECT_TRUE(found.empty() || n_left >= *found.rbegin()) << "more memory, fewer slots";
+      found.insert(n_left);
+      EXPECT_EQ(engine->cache() == nullptr, n_left == 0);
+      EXPECT_EQ(run_script(*engine), expected) << mib << " MiB";
+    }
+    EXPECT_LT(*found.begin(), n_slots / 2);
+    EXPECT_EQ(*found.rbegin(), n_slots);
+    EXPECT_GT(found.size(), 3U);
+  }
+}
+
+TEST(EnginePlan, ADeviceThatReadsHostMemoryGetsACacheOnlyIfAsked) {
+  const auto path = model_of("qwen3moe");
+  auto description = describe(path);
+  const auto plan = engine::plan_without_loading(description, auto_cache("emu:integrated=1"));
+  ASSERT_TRUE(plan) << plan.error().message;
+  EXPECT_THAT(plan->why_no_cache, HasSubstr("reads host memory"));
+  const auto without = make_engine(describe(path), auto_cache("emu:integrated=1"));
+  ASSERT_NE(without, nullptr);
+  EXPECT_EQ(without->cache(), nullptr);
+  const auto asked =
+      make_engine(describe(path), cache_options("emu:integrated=1", budget_for(path, 8)));
+  ASSERT_NE(asked, nullptr);
+  EXPECT_NE(asked->cache(), nullptr);
+}
+
 }  // namespace
 }  // namespace hotset::test

@@ -39,7 +39,7 @@ Cells cells_of(std::string layer, std::string_view batch, const CacheCounts& wha
           fmt::format("{:.1f}", lanes.uploaded.mib()),
           fmt::format("{:.1f}", lanes.filled.mib()),
           fmt::format("{:.1f}", lanes.cpu_read.mib()),
-          us_text(lanes.upload_us),
+          us_text(lanes.upload_us()),
           us_text(lanes.cpu_us),
           us_text(lanes.wait_us)};
 }
@@ -121,7 +121,7 @@ Json counts_json(const CacheCounts& what) {
           {"uploaded_bytes", lanes.uploaded.count},
           {"filled_bytes", lanes.filled.count},
           {"cpu_bytes", lanes.cpu_read.count},
-          {"upload_us", lanes.upload_us},
+          {"upload_us", lanes.upload_us()},
           {"cpu_us", lanes.cpu_us},
           {"wait_us", lanes.wait_us}};
 }

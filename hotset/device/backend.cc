@@ -77,14 +77,33 @@ Bytes ComputeBuffer::measure(ggml_cgraph* graph) const {
   return {static_cast<int64_t>(n_bytes)};
 }
 
+Bytes ComputeBuffer::with_margin(Bytes needs) {
+  // A multiple of every device's alignment, so that nothing else moves.
+  constexpr int64_t kPage = 4096;
+  return needs + align_up({needs.count / 16 + 1}, kPage);
+}
+
 Status ComputeBuffer::reserve(ggml_cgraph* graph) {
   if (reserved_.count > 0) {
     return make_error(ErrorCode::kInternal, "the compute buffer was already reserved at {}",
                       to_string(reserved_));
   }
-  const Bytes needed = measure(graph);
+  const Bytes needs = measure(graph);
+  const Bytes needed = with_margin(needs);
   HOTSET_RETURN_IF_ERROR(check_available(type_, needed, "compute buffer (-c, -ub)"));
-  if (!ggml_gallocr_reserve(allocator_.get(), graph)) {
+  // The margin is a tensor of its own in a copy of the graph.
+  const auto n_nodes = static_cast<size_t>(ggml_graph_size(graph)) + 1;
+  const ggml_context_ptr context(
+      ggml_init({.mem_size = ggml_tensor_overhead() + ggml_graph_overhead_custom(n_nodes, false),
+                 .mem_buffer = nullptr,
+                 .no_alloc = true}));
+  ggml_cgraph* padded = ggml_new_graph_custom(context.get(), n_nodes, false);
+  ggml_graph_cpy(graph, padded);
+  ggml_tensor* margin = ggml_new_tensor_1d(context.get(), GGML_TYPE_I8, needed.count - needs.count);
+  ggml_set_input(margin);
+  ggml_set_output(margin);
+  ggml_build_forward_expand(padded, margin);
+  if (!ggml_gallocr_reserve(allocator_.get(), padded)) {
     return make_error(ErrorCode::kOutOfMemory, "compute buffer: {} were refused",
                       to_string(needed));
   }

@@ -49,8 +49,11 @@ class ComputeBuffer {
 
   // What `graph` needs. Leaves the graph's tensors without addresses.
   Bytes measure(ggml_cgraph* graph) const;
-  // Allocates the buffer for `graph`, the largest one. Errors: kOutOfMemory; kInternal if it was
-  // already reserved.
+  // What reserve() takes for a graph that needs so much: how the allocator packs is not monotone,
+  // so a smaller graph than the largest of those that were measured can need a little more.
+  static Bytes with_margin(Bytes needs);
+  // Allocates the buffer for `graph`, the largest one, and a margin. Errors: kOutOfMemory;
+  // kInternal if it was already reserved.
   Status reserve(ggml_cgraph* graph);
   // Gives the tensors of `graph` their addresses. Errors: kInternal if it needs more than reserved.
   Status allocate(ggml_cgraph* graph);

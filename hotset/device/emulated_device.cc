@@ -96,6 +96,7 @@ class EmulatedDevice final : public Device {
   }
   Status check_event(Event event) const;
   Status check_room(Bytes n_bytes, std::string_view what);
+  bool is_overcommitted(const void* address) const;
   void inject_entry_faults(QueueEntry& entry);
   void enqueue(QueueId queue, QueueEntry entry, double duration_us);
   Status copy(QueueId queue, QueueEntry entry, const void* host);
@@ -113,6 +114,13 @@ class EmulatedDevice final : public Device {
   bool said_pageable_ = false;
   VirtualTimeline timeline_;
   std::vector<double> event_us_;  // virtual time, by event
+  // Device memory as it was allocated, with what was in use before.
+  struct Allocation {
+    const uint8_t* base = nullptr;
+    int64_t n_bytes = 0;
+    int64_t used_before = 0;
+  };
+  std::vector<Allocation> allocations_;  // the last one at an address counts
   DeviceCounters counters_;
   Random late_;
   int64_t n_entries_ = 0;
@@ -133,9 +141,10 @@ DeviceInfo EmulatedDevice::describe_device(const EmulatedOptions& emulated) {
           .async_copies = !emulated.faults.refuse_pinned,
           .events = true,
           .pinned_memory = !emulated.faults.refuse_pinned,
+          .shares_host_memory = emulated.shares_host_memory,
           .virtual_clock = emulated.virtual_clock,
           .computes_on_cpu = true,
-          .exact_memory = true,
+          .exact_memory = emulated.fast_mib == 0,
           .overlap = Overlap::kYes};
 }
 
@@ -157,6 +166,8 @@ Result<DeviceBuffer> EmulatedDevice::allocate(ggml_context* context, std::string
   HOTSET_RETURN_IF_ERROR(check_room(needed, what));
   HOTSET_TRY(ggml_backend_buffer_ptr buffer, allocate_tensors(context, buffer_type(), what));
   ggml_backend_buffer_clear(buffer.get(), 0);
+  allocations_.push_back({static_cast<const uint8_t*>(ggml_backend_buffer_get_base(buffer.get())),
+                          needed.count, used_->load()});
   return DeviceBuffer(std::move(buffer), std::make_shared<Claim>(used_, needed.count));
 }
 
@@ -180,6 +191,16 @@ Result<HostBuffer> EmulatedDevice::allocate_pinned(Bytes n_bytes, std::string_vi
   const void* base = ggml_backend_buffer_get_base(buffer.get());
   const size_t n = ggml_backend_buffer_get_size(buffer.get());
   return HostBuffer(std::move(buffer), pinned_->add(base, n));
+}
+
+bool EmulatedDevice::is_overcommitted(const void* address) const {
+  if (emulated_.fast_mib == 0) return false;
+  for (auto it = allocations_.rbegin(); it != allocations_.rend(); ++it) {
+    const auto offset = static_cast<const uint8_t*>(address) - it->base;
+    if (offset < 0 || offset >= it->n_bytes) continue;
+    return Bytes{it->used_before + offset}.mib() >= emulated_.fast_mib;
+  }
+  return false;
 }
 
 void EmulatedDevice::inject_entry_faults(QueueEntry& entry) {
@@ -217,7 +238,9 @@ Status EmulatedDevice::copy(QueueId queue, QueueEntry entry, const void* host) {
   if (entry.number == faults.fail_copy) entry.fault = QueueEntry::Fault::kFail;
   if (entry.number == faults.short_copy) entry.fault = QueueEntry::Fault::kShort;
   if (faults.late_us > 0) entry.late_us = late_.uniform() * faults.late_us;
+  constexpr double kOvercommitted = 10;  // times as long
   const double duration_us =
+      (entry.kind == QueueEntry::Kind::kUpload && is_overcommitted(entry.to) ? kOvercommitted : 1) *
       transfer_us(static_cast<double>(entry.n_bytes),
                   rate_now(emulated_.link_gbps, emulated_.changed_link_gbps));
   if (!emulated_.virtual_clock) entry.least_us = duration_us;

@@ -6,6 +6,9 @@
 // Spec: "emu" or "emu:key=value,key=value,...". Keys, all optional:
 //
 //   mib=512        device memory
+//   fast_mib=0     of which so much is the device's own: copies into what is allocated beyond it
+//                  take ten times as long, as where a driver overcommits; 0: all of it
+//   integrated=0   1: a device that shares the host's memory
 //   gbps=12        rate of the link, GB/s (1 GB = 1e9 bytes)
 //   us=15          latency of every copy and launch of every graph, microseconds
 //   dev_gbps=200   rate at which graphs read weights and KV memory, GB/s
@@ -58,8 +61,10 @@ struct EmulatedFaults {
 
 struct EmulatedOptions {
   Bytes memory = mib(512);  // 1 MiB to 16 TiB
-  double link_gbps = 12;    // 1e-3 to 1e6
-  double latency_us = 15;   // 0 to 1e6
+  double fast_mib = 0;      // 0: all of it
+  bool shares_host_memory = false;
+  double link_gbps = 12;   // 1e-3 to 1e6
+  double latency_us = 15;  // 0 to 1e6
   double device_gbps = 200;
   double cpu_gbps = 20;
   bool virtual_clock = false;

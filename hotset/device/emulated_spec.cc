@@ -58,6 +58,8 @@ std::vector<Key> keys(EmulatedOptions& options) {
   EmulatedFaults& faults = options.faults;
   return {
       count("mib", 1, kMaxMib, [&](int64_t value) { options.memory = mib(value); }),
+      number("fast_mib", 0, static_cast<double>(kMaxMib), options.fast_mib),
+      count("integrated", 0, 1, [&](int64_t value) { options.shares_host_memory = value == 1; }),
       number("gbps", kMinGbps, kMaxGbps, options.link_gbps),
       number("us", 0, kMaxUs, options.latency_us),
       number("dev_gbps", kMinGbps, kMaxGbps, options.device_gbps),

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "hotset/engine/graph_parts.h"
+
 namespace hotset::engine {
 namespace {
 
@@ -84,10 +86,10 @@ Result<std::unique_ptr<CpuExecutor>> CpuExecutor::create(const LoadedModel& mode
 
 Status CpuExecutor::reserve() {
   // The need grows with each dimension, but not strictly: the allocator's packing differs. So the
-  // largest of all sizes is measured, not assumed.
+  // largest of many sizes is measured, not assumed.
   KeptGraph largest;
   Bytes most;
-  for (int32_t n_tokens = options_.n_ubatch;; n_tokens /= 2) {
+  for (const int32_t n_tokens : measured_sizes(options_.n_ubatch)) {
     KeptGraph kept = build({.n_tokens = n_tokens,
                             .n_kv = kv_.cells().n_cells(),
                             .n_outputs = std::min(options_.n_outputs, n_tokens)});
@@ -99,7 +101,6 @@ Status CpuExecutor::reserve() {
       most = needed;
       largest = std::move(kept);
     }
-    if (n_tokens == 1) break;
   }
   return compute_.reserve(largest.graph);
 }

@@ -15,10 +15,17 @@ LaneTotals& LaneTotals::operator+=(const LaneTotals& other) {
   filled += other.filled;
   streamed += other.streamed;
   cpu_read += other.cpu_read;
-  upload_us += other.upload_us;
+  timed_upload_us += other.timed_upload_us;
+  timed_upload += other.timed_upload;
   cpu_us += other.cpu_us;
   wait_us += other.wait_us;
   return *this;
+}
+
+double LaneTotals::upload_us() const {
+  if (timed_upload.count == 0) return 0;
+  return timed_upload_us * static_cast<double>(uploaded.count) /
+         static_cast<double>(timed_upload.count);
 }
 
 namespace {
@@ -112,7 +119,8 @@ Result<std::unique_ptr<DeviceCache>> DeviceCache::create(const LoadedModel& mode
   cache->used_events_.reserve(64);
   const size_t n_decode_pairs = static_cast<size_t>(options.max_decode_tokens) *
                                 static_cast<size_t>(model.spec().router.n_expert_used);
-  for (auto* pairs : {&cache->hit_pairs_, &cache->upload_pairs_, &cache->cpu_pairs_}) {
+  for (auto* pairs :
+       {&cache->hit_pairs_, &cache->upload_pairs_, &cache->device_pairs_, &cache->cpu_pairs_}) {
     pairs->reserve(n_decode_pairs);
   }
   return cache;
@@ -184,6 +192,7 @@ ServedLookup DeviceCache::list_pairs(std::span<const int32_t> ids, const Lookup&
   }
   hit_pairs_.clear();
   upload_pairs_.clear();
+  device_pairs_.clear();
   cpu_pairs_.clear();
   for (size_t i = 0; i < ids.size(); ++i) {
     const auto expert = static_cast<size_t>(ids[i]);
@@ -191,9 +200,11 @@ ServedLookup DeviceCache::list_pairs(std::span<const int32_t> ids, const Lookup&
     switch (lane_of_[expert]) {
       case Lane::kHit:
         hit_pairs_.push_back(pair);
+        device_pairs_.push_back(pair);
         break;
       case Lane::kUpload:
         upload_pairs_.push_back(pair);
+        device_pairs_.push_back(pair);
         break;
       case Lane::kCpu:
         cpu_pairs_.push_back(pair);
@@ -205,6 +216,7 @@ ServedLookup DeviceCache::list_pairs(std::span<const int32_t> ids, const Lookup&
   }
   ServedLookup served{.hit_pairs = hit_pairs_,
                       .upload_pairs = upload_pairs_,
+                      .device_pairs = device_pairs_,
                       .cpu_pairs = cpu_pairs_,
                       .chunks = chunks_,
                       .n_hits = static_cast<int32_t>(lookup.hits.size()),
@@ -457,17 +469,17 @@ bool DeviceCache::wants_upload_time() {
   // A device tells no times: now and then the host waits for the uploads of a lookup, which it
   // would do a little later anyway.
   constexpr int64_t kLookupsPerSample = 16;
-  if (!learns() || share_ || plan_.uploads.empty() || device_.info().virtual_clock) return false;
+  if (plan_.uploads.empty() || device_.info().virtual_clock) return false;
   return n_upload_lookups_++ % kLookupsPerSample == 0;
 }
 
 Status DeviceCache::learn_uploads(double us) {
-  totals().upload_us += us;
+  const Bytes n_bytes = expert_bytes(plan_.layer) * std::ssize(plan_.uploads);
+  totals().timed_upload_us += us;
+  totals().timed_upload += n_bytes;
   if (!learns() || !models_[static_cast<size_t>(plan_.group)]) return {};
   const auto use = plan_.cpu_experts.empty() ? plan::LaneUse::kSolo : plan::LaneUse::kConcurrent;
-  HOTSET_RETURN_IF_ERROR(
-      lane_model(plan_.group)
-          .observe_upload(use, expert_bytes(plan_.layer) * std::ssize(plan_.uploads), us));
+  HOTSET_RETURN_IF_ERROR(lane_model(plan_.group).observe_upload(use, n_bytes, us));
   lanes_learned(plan_.group);
   return {};
 }

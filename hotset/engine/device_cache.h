@@ -50,6 +50,7 @@ struct StreamChunk {
 struct ServedLookup {
   std::span<const int32_t> hit_pairs;     // of experts that were resident
   std::span<const int32_t> upload_pairs;  // of experts that are uploaded for this lookup
+  std::span<const int32_t> device_pairs;  // both
   std::span<const int32_t> cpu_pairs;     // of experts that the CPU computes
   std::span<const StreamChunk> chunks;    // of a prefill: everything that crosses the link
   int32_t n_hits = 0;                     // distinct experts
@@ -66,9 +67,15 @@ struct LaneTotals {
   Bytes filled;
   Bytes streamed;
   Bytes cpu_read;
-  double upload_us = 0;  // from the first copy to the last; on a virtual clock exact
-  double cpu_us = 0;     // of the CPU lane
-  double wait_us = 0;    // of the host, for the routing
+  // From the first copy of a lookup to the last one, of the lookups whose copies were timed: on a
+  // virtual clock all, else some.
+  double timed_upload_us = 0;
+  Bytes timed_upload;
+  double cpu_us = 0;   // of the CPU lane
+  double wait_us = 0;  // of the host, for the routing
+
+  // Of all uploads, as the timed ones say; 0 if none was timed.
+  double upload_us() const;
 
   LaneTotals& operator+=(const LaneTotals& other);
 };
@@ -99,6 +106,9 @@ class DeviceCache {
     const BankedLayer* at = banks_->layer(layer);
     return at != nullptr && !at->resident();
   }
+  // Whether hits wait for the uploads, so that one graph computes both: where copies and graphs
+  // take turns anyway.
+  bool joins_uploads() const { return device_.info().overlap == device::Overlap::kNo; }
   bool is_prefill(int32_t n_tokens) const { return n_tokens > options_.max_decode_tokens; }
 
   // Errors: kDevice. Requires: serves(layer).
@@ -238,6 +248,7 @@ class DeviceCache {
   std::vector<int32_t> cpu_experts_;  // what is asked of the CPU lane
   std::vector<int32_t> hit_pairs_;
   std::vector<int32_t> upload_pairs_;
+  std::vector<int32_t> device_pairs_;
   std::vector<int32_t> cpu_pairs_;
   std::vector<LaneTotals> totals_;  // [n_layer, kBatchClasses]
   size_t total_index_ = 0;

@@ -136,10 +136,12 @@ Status DeviceGraphs::allocate_cross() {
       ggml_new_tensor_1d(c, GGML_TYPE_F16, n_masks(spec) * n_ubatch * kv_.cells().n_cells());
   cross_.output_rows = ggml_new_tensor_1d(c, GGML_TYPE_I32, n_ubatch);
   cross_.hidden = floats(spec.n_embd, n_ubatch);
+  // One token's sorted experts, of which ids are the first, fit as they are.
+  const int64_t n_id_rows = std::max(n_ubatch, (spec.router.n_expert + k - 1) / k);
   for (CrossTensors::Routed& routed : cross_.routed) {
     routed.residual = floats(spec.n_embd, n_ubatch);
     routed.x = floats(spec.n_embd, n_ubatch);
-    routed.ids = ggml_new_tensor_2d(c, GGML_TYPE_I32, k, n_ubatch);
+    routed.ids = ggml_new_tensor_2d(c, GGML_TYPE_I32, k, n_id_rows);
     routed.weights = floats(k, n_ubatch);
     routed.shared = floats(spec.n_embd, n_ubatch);
   }
@@ -196,7 +198,7 @@ Status DeviceGraphs::allocate_host() {
 }
 
 Status DeviceGraphs::reserve() {
-  // As for the CPU's graphs, the largest need is measured over all sizes.
+  // As for the CPU's graphs, the largest need is measured over many sizes.
   struct Largest {
     KeptGraph kept;
     Bytes needs;
@@ -211,7 +213,7 @@ Status DeviceGraphs::reserve() {
   };
   Largest on_device;
   Largest on_cpu;
-  for (int32_t n_tokens = options_.n_ubatch;; n_tokens /= 2) {
+  for (const int32_t n_tokens : measured_sizes(options_.n_ubatch)) {
     GraphSet set = build({.n_tokens = n_tokens,
                           .n_kv = kv_.cells().n_cells(),
                           .n_outputs = std::min(options_.n_outputs, n_tokens)});
@@ -219,7 +221,6 @@ Status DeviceGraphs::reserve() {
     for (KeptGraph& kept : set.segments) on_device.consider(device_compute_, std::move(kept));
     for (KeptGraph& kept : set.experts) on_cpu.consider(cpu_compute_, std::move(kept));
     on_cpu.consider(cpu_compute_, std::move(set.head));
-    if (n_tokens == 1) break;
   }
   if (lookups_) {
     HOTSET_RETURN_IF_ERROR(lookups_->visit_largest([&](KeptGraph kept, bool is_cpu) {
@@ -227,7 +228,8 @@ Status DeviceGraphs::reserve() {
           .consider(is_cpu ? cpu_compute_ : device_compute_, std::move(kept));
     }));
   }
-  HOTSET_TRY(compute_claim_, device_.claim(on_device.needs, "compute buffer"));
+  HOTSET_TRY(compute_claim_,
+             device_.claim(device::ComputeBuffer::with_margin(on_device.needs), "compute buffer"));
   if (device_.plans_only()) return {};
   HOTSET_RETURN_IF_ERROR(device_compute_.reserve(on_device.kept.graph));
   if (on_cpu.kept.graph == nullptr) return {};
@@ -303,7 +305,7 @@ KeptGraph DeviceGraphs::build_segment(size_t index, const GraphShape& shape) con
       const CrossTensors::Routed& routed = cross_.routed[index % 2];
       place(g, routing.residual, routed.residual);
       place(g, routing.x, routed.x);
-      place(g, ggml_cont(c, routing.ids), routed.ids);
+      place(g, routing.ids, routed.ids);
       place(g, routing.weights, routed.weights);
       if (routing.shared != nullptr) place(g, routing.shared, routed.shared);
     } else {

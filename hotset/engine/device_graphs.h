@@ -61,7 +61,7 @@ struct CrossTensors {
   struct Routed {
     ggml_tensor* residual = nullptr;  // [n_ubatch, n_embd]
     ggml_tensor* x = nullptr;         // [n_ubatch, n_embd]
-    ggml_tensor* ids = nullptr;       // [n_ubatch, k] I32
+    ggml_tensor* ids = nullptr;       // [n_ubatch or more, k] I32
     ggml_tensor* weights = nullptr;   // [n_ubatch, k]
     ggml_tensor* shared = nullptr;    // [n_ubatch, n_embd]
   };

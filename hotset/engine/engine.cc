@@ -10,8 +10,10 @@
 #include <set>
 #include <utility>
 
+#include "hotset/base/log.h"
 #include "hotset/engine/cpu_executor.h"
 #include "hotset/engine/device_executor.h"
+#include "hotset/engine/overcommit.h"
 
 namespace hotset::engine {
 
@@ -133,6 +135,29 @@ Status Engine::create_cache() {
   if (!options_.load.upload_experts) return {};
   if (!options_.cache_bytes && !device_->info().exact_memory) {
     HOTSET_RETURN_IF_ERROR(shrink_to_free_memory(model_->description(), *device_, options_, plan_));
+  }
+  HOTSET_TRY(cache_, DeviceCache::create(*model_, *device_, plan_.groups, options_.cache));
+  return shrink_overcommitted();
+}
+
+Status Engine::shrink_overcommitted() {
+  if (device_->info().exact_memory) return {};
+  HOTSET_TRY(auto shrunk, without_slow_slots(*model_, *device_, cache_->banks(), plan_.groups));
+  if (!shrunk) return {};
+  const auto k = static_cast<int64_t>(spec().router.n_expert_used);
+  for (CacheGroup& group : shrunk->groups) {
+    if (group.n_slots < k) group.n_slots = 0;
+  }
+  log_warning(
+      "{}: copies to the end of the expert cache take many times as long as to its beginning, so "
+      "the driver keeps a part of it in host memory; {} (a smaller --moe-cache-mib, or fewer other "
+      "users of the device, avoid this)",
+      device_->info().name, shrunk->found);
+  plan_.groups = std::move(shrunk->groups);
+  cache_.reset();
+  if (std::ranges::none_of(plan_.groups, [](const CacheGroup& g) { return g.n_slots > 0; })) {
+    plan_.why_no_cache = "the device has too little memory of its own left for a token's experts";
+    return {};
   }
   HOTSET_TRY(cache_, DeviceCache::create(*model_, *device_, plan_.groups, options_.cache));
   return {};

@@ -79,6 +79,8 @@ class Engine {
   // Runs the largest graphs once, so that drivers have taken what they take.
   Status warm_up();
   Status create_cache();
+  // Gives up slots that are not in the device's own memory.
+  Status shrink_overcommitted();
   ExecutorOptions executor_options() const;
   Status create_executor();
   Status check_batch(std::span<const BatchToken> batch) const;

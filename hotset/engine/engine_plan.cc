@@ -143,8 +143,12 @@ Status size_cache(const ModelDescription& description, const device::Device& dev
   return {};
 }
 
-Result<EnginePlan> plan_engine(ModelDescription& description, const EngineOptions& options,
+Result<EnginePlan> plan_engine(ModelDescription& description, const EngineOptions& asked,
                                device::Device& device, device::Backend& cpu) {
+  EngineOptions options = asked;
+  // Copying what the device could read in place gains nothing.
+  const bool needs_none = device.info().shares_host_memory && !asked.cache_bytes;
+  if (needs_none) options.cache_bytes = Bytes{};
   Demand measure(options, device, cpu);
   const int64_t n_layer = description.spec.n_layer;
   EnginePlan result;
@@ -185,7 +189,8 @@ Result<EnginePlan> plan_engine(ModelDescription& description, const EngineOption
   if (options.cache_bytes != Bytes{}) {
     HOTSET_RETURN_IF_ERROR(size_cache(description, device, planned.banks, result));
   }
-  result.why_no_cache = why_no_cache(description, options, result, planned.banks);
+  result.why_no_cache = needs_none ? "the device reads host memory in place, so it needs none"
+                                   : why_no_cache(description, options, result, planned.banks);
   return result;
 }
 

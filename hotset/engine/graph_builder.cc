@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "hotset/base/error.h"
 
@@ -108,8 +109,12 @@ ggml_tensor* GraphBuilder::rope(ggml_tensor* x, ggml_tensor* factors) {
 
 void GraphBuilder::store(int64_t layer, const QueryKeyValue& qkv) {
   const model::AttentionSpec& a = spec_.attention;
-  ggml_tensor* key =
-      ggml_reshape_2d(context_, qkv.key, a.n_head_kv * a.head_dim_k, shape_.n_tokens);
+  const int64_t key_row = a.n_head_kv * a.head_dim_k;
+  // GPU backends join norm, RoPE, a view and storing in one kernel; a reshape they do not.
+  ggml_tensor* key = ggml_is_contiguous(qkv.key)
+                         ? ggml_view_2d(context_, qkv.key, key_row, shape_.n_tokens,
+                                        ggml_row_size(qkv.key->type, key_row), 0)
+                         : ggml_cont_2d(context_, qkv.key, key_row, shape_.n_tokens);
   ggml_build_forward_expand(graph_,
                             ggml_set_rows(context_, kv_.keys(layer), key, inputs_.key_rows));
   if (a.values_in_keys) return;
@@ -298,11 +303,11 @@ Routing GraphBuilder::route(ggml_tensor* residual, ggml_tensor* x, const LayerWe
     ggml_tensor* sum = ggml_clamp(context_, ggml_sum_rows(context_, weights), 0x1p-14F, INFINITY);
     weights = ggml_div(context_, weights, sum);
   }
-  return {.residual = residual,
-          .x = x,
-          .ids = ids,
-          .weights = ggml_reshape_3d(context_, scaled(weights, r.weights_scale), 1, r.n_expert_used,
-                                     n_rows)};
+  weights = ggml_reshape_3d(context_, scaled(weights, r.weights_scale), 1, r.n_expert_used, n_rows);
+  // All of it in one run of nodes, before anything that reads ids: so GPU backends make one kernel
+  // of it.
+  ggml_build_forward_expand(graph_, weights);
+  return {.residual = residual, .x = x, .ids = ids, .weights = weights};
 }
 
 ggml_tensor* GraphBuilder::finish_pairs(ggml_tensor* y, ggml_tensor* scale, ggml_tensor* bias,
@@ -343,12 +348,17 @@ ggml_tensor* GraphBuilder::experts(ggml_tensor* x, ggml_tensor* ids, ggml_tensor
 
 ggml_tensor* GraphBuilder::combine(const Routing& routing, ggml_tensor* results) {
   ggml_tensor* weighted = ggml_mul(context_, results, routing.weights);
-  ggml_tensor* sum = nullptr;
-  for (int64_t i = 0; i < weighted->ne[1]; ++i) {
+  const auto row_of = [&](int64_t i) {
     ggml_tensor* row = ggml_view_2d(context_, weighted, weighted->ne[0], weighted->ne[2],
                                     weighted->nb[2], static_cast<size_t>(i) * weighted->nb[1]);
-    sum = sum == nullptr ? row : ggml_add(context_, sum, row);
-  }
+    // Before all additions, which GPU backends then join in one kernel.
+    ggml_build_forward_expand(graph_, row);
+    return row;
+  };
+  std::vector<ggml_tensor*> rows;
+  for (int64_t i = 0; i < weighted->ne[1]; ++i) rows.push_back(row_of(i));
+  ggml_tensor* sum = rows[0];
+  for (size_t i = 1; i < rows.size(); ++i) sum = ggml_add(context_, sum, rows[i]);
   if (routing.shared != nullptr) sum = ggml_add(context_, sum, routing.shared);
   return add_residual(sum, routing.residual);
 }

@@ -1,8 +1,17 @@
 #include "hotset/engine/graph_parts.h"
 
 #include "hotset/base/error.h"
+#include "hotset/engine/lookup_graphs.h"
 
 namespace hotset::engine {
+
+std::vector<int32_t> measured_sizes(int32_t n_ubatch) {
+  std::vector<int32_t> sizes = {n_ubatch};
+  for (int32_t n = n_ubatch - 1; n > 0; --n) {
+    if (pair_bucket(n) == n) sizes.push_back(n);
+  }
+  return sizes;
+}
 
 ggml_context_ptr new_graph_context(size_t n_tensors, size_t n_graph_nodes) {
   const size_t graph_bytes =
@@ -25,7 +34,7 @@ ggml_tensor* part_of(ggml_context* context, ggml_tensor* where, int64_t ne0, int
 void place(GraphBuilder& g, ggml_tensor* result, ggml_tensor* where) {
   ggml_tensor* root = result;
   while (root->view_src != nullptr && root->view_offs == 0 &&
-         ggml_nbytes(root) == ggml_nbytes(root->view_src) && ggml_is_contiguous(root)) {
+         ggml_nbytes(root->view_src) <= ggml_nbytes(where) && ggml_is_contiguous(root)) {
     root = root->view_src;
   }
   if (root->view_src != nullptr || root->buffer != nullptr || root->op == GGML_OP_NONE) {

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "hotset/base/units.h"
 #include "hotset/engine/graph_builder.h"
@@ -20,6 +21,10 @@ struct KeptGraph {
   Bytes reads;  // of weights and KV memory
 };
 
+// The sizes of ubatch up to `n_ubatch` at which the need of compute buffers is measured: all up to
+// 8, then 8 steps per doubling, and `n_ubatch` itself first.
+std::vector<int32_t> measured_sizes(int32_t n_ubatch);
+
 // A context for the descriptions of so many tensors and of a graph of so many nodes.
 ggml_context_ptr new_graph_context(size_t n_tensors, size_t n_graph_nodes);
 
@@ -27,8 +32,9 @@ ggml_context_ptr new_graph_context(size_t n_tensors, size_t n_graph_nodes);
 ggml_tensor* part_of(ggml_context* context, ggml_tensor* where, int64_t ne0, int64_t ne1 = 1,
                      int64_t ne2 = 1, size_t offset = 0);
 
-// Lets `result` be computed right into `where`. A result that only reshapes another tensor is
-// placed by placing that one; what already lies elsewhere, or is a part of something, is copied.
+// Lets `result` be computed right into `where`. A result that only reshapes another tensor, or is
+// the beginning of one for which there is room, is placed by placing that one; what already lies
+// elsewhere, or is another part of something, is copied.
 void place(GraphBuilder& g, ggml_tensor* result, ggml_tensor* where);
 
 }  // namespace hotset::engine
