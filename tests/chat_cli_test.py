@@ -68,6 +68,22 @@ class ChatCliTest(CliFixture):
         first = self.turns(["Hello"], "--repack", "off", "--device", "emu:clock=virtual,us=1", "--moe-cache-mib", "8")[0]
         self.assertEqual(first["moe_cache"]["groups"], caches[0]["groups"])
 
+    def test_a_conversation_longer_than_a_window(self):
+        # 128 positions in every other layer, of which there are 256 cells at -ub 128.
+        windowed = self.folder / "windowed.gguf"
+        self.ok("model", "random", *TINY, "--arch", "gpt-oss", "--tokenizer-from", DEMO, "-o", windowed)
+        chat = ["run", "-i", "-m", windowed, "--temp", "0", "-n", "8", "--ignore-eos", "-c", "2048", "-ub", "128",
+                "--chat-template", "chatml", "--json"]
+        long = "The captain and the sea " * 60
+        stdin = f"{long}\nGo on\n/clear\nHello\n/clear\n{long}\nGo on\n".encode()
+        turns = [json.loads(line) for line in self.ok(*chat, stdin=stdin).splitlines()]
+        self.assertGreater(turns[0]["n_prompt"], 300)
+        # What is in reach is kept; what is not is computed again, with the same result.
+        self.assertGreater(turns[1]["n_reused"], 300)
+        self.assertEqual(turns[2]["n_reused"], 0)
+        for before, again in zip(turns[:2], turns[3:]):
+            self.assertEqual(again["tokens"], before["tokens"])
+
     def test_thinking_is_told_apart(self):
         # The model's text is text; what the template opened is what it thinks.
         opened = self.file("thinks.jinja", b"{{ messages[-1].content }}{{ '<think>\n' }}{# </think> #}")

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstring>
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -51,9 +52,10 @@ struct GoldenRun {
 
 // What the golden's README describes: the prompt, then greedy tokens, a row after each.
 inline GoldenRun run_golden(engine::ModelDescription description, const Golden& golden,
-                            const std::string& device = "", Bytes cache = {}, double share = 0.5) {
+                            const std::string& device = "", Bytes cache = {}, double share = 0.5,
+                            const std::function<void(engine::EngineOptions&)>& change = {}) {
   GoldenRun run;
-  const engine::EngineOptions options{
+  engine::EngineOptions options{
       .n_threads = 1,
       .n_ctx = 256,
       .n_outputs = 512,
@@ -70,6 +72,7 @@ inline GoldenRun run_golden(engine::ModelDescription description, const Golden& 
       .cache_bytes = cache,
       .cache = {.cpu_share = share},
   };
+  if (change) change(options);
   const auto engine = make_engine(std::move(description), options);
   if (engine == nullptr) return run;
   std::vector<float> rows = decode(*engine, as_batch(golden.prompt, true));

@@ -87,7 +87,8 @@ Status Chat::start() {
                       "--prompt-tokens: found together with --interactive, expected text");
   }
   HOTSET_TRY(const Sampling sampling, make_sampling(options_));
-  HOTSET_TRY(const engine::EngineOptions engine_flags, engine_options(options_.model));
+  HOTSET_TRY(engine::EngineOptions engine_flags, engine_options(options_.model));
+  engine_flags.n_sequences = 1;
   HOTSET_TRY(engine_session_, EngineSession::start(options_.model, engine_flags));
   engine::Engine& engine = engine_session_->engine();
   HOTSET_TRY(tokenizer_, model_tokenizer(engine));

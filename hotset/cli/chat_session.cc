@@ -105,8 +105,10 @@ Result<std::span<const float>> ChatSession::compute_prompt(const std::vector<int
                                                            ChatReply& reply) {
   const auto [kept_end, ids_end] = std::ranges::mismatch(cached_, ids);
   // One token at least must be computed: there are no logits without.
-  const size_t n_kept = std::min(static_cast<size_t>(ids_end - ids.begin()), ids.size() - 1);
-  engine_->forget(kSequence, static_cast<int32_t>(n_kept), std::numeric_limits<int32_t>::max());
+  const size_t n_common = std::min(static_cast<size_t>(ids_end - ids.begin()), ids.size() - 1);
+  engine_->forget(kSequence, static_cast<int32_t>(n_common), std::numeric_limits<int32_t>::max());
+  // Windowed layers may not reach back that far; then it begins anew.
+  const auto n_kept = std::min(n_common, static_cast<size_t>(engine_->next_position(kSequence)));
   cached_.resize(n_kept);
   reply.n_prompt = ids.size();
   reply.n_reused = n_kept;

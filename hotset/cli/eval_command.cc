@@ -86,6 +86,7 @@ Status Evaluation::start() {
   }
   HOTSET_TRY(engine::EngineOptions engine_flags, engine_options(options_.model));
   engine_flags.n_outputs = engine_flags.n_ubatch;
+  engine_flags.n_sequences = 1;
   if (!options_.routing_out.empty()) {
     engine_flags.observe_routing = [this](int64_t layer, std::span<const int32_t> ids, int64_t) {
       auto& all = routing_[layer];

@@ -66,7 +66,8 @@ Status Generation::start() {
   HOTSET_TRY(const Sampling sampling, make_sampling(options_));
   seed_ = sampling.seed;
   HOTSET_TRY(sampler_, engine::Sampler::create(sampling.options));
-  HOTSET_TRY(const engine::EngineOptions engine_flags, engine_options(options_.model));
+  HOTSET_TRY(engine::EngineOptions engine_flags, engine_options(options_.model));
+  engine_flags.n_sequences = 1;
   const double start_us = steady_clock().now_us();
   HOTSET_TRY(session_, EngineSession::start(options_.model, engine_flags));
   HOTSET_RETURN_IF_ERROR(check_logit_bias(sampling.options, session_->engine()));

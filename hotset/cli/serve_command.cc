@@ -117,6 +117,7 @@ class Service {
 
 engine::EngineOptions Service::with_uses(engine::EngineOptions flags) {
   flags.n_outputs = options_.n_parallel;
+  flags.n_sequences = options_.n_parallel;
   const bool may_cache = options_.run.model.device != "none" && flags.cache_bytes != Bytes{};
   if (may_cache) {
     flags.observe_routing = [this](int64_t layer, std::span<const int32_t> ids, int64_t n_tokens) {

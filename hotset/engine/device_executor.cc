@@ -107,7 +107,7 @@ Status DeviceExecutor::on_cpu_lane(const char* name, int64_t layer, Job&& job, c
 
 Status DeviceExecutor::run(std::span<const BatchToken> ubatch, std::span<const int32_t> cells,
                            std::vector<float>& logits) {
-  HOTSET_CHECK(!ubatch.empty() && ubatch.size() == cells.size());
+  HOTSET_CHECK(!ubatch.empty());
   const GraphShape shape = UbatchInputs::shape_of(ubatch, kv_);
   HOTSET_CHECK(shape.n_tokens <= options_.n_ubatch && shape.n_outputs <= options_.n_outputs);
   HOTSET_TRY(GraphSet* const set, graphs_->for_shape(shape));
@@ -156,6 +156,7 @@ Status DeviceExecutor::warm_up() {
     HOTSET_TRY(GraphSet* const set,
                graphs_->for_shape({.n_tokens = n_tokens,
                                    .n_kv = n_kv,
+                                   .n_kv_window = kv_.max_n_kv_window(),
                                    .n_outputs = std::min(options_.n_outputs, n_tokens)}));
     for (KeptGraph& kept : set->segments) {
       if (ggml_graph_n_nodes(kept.graph) == 0) continue;

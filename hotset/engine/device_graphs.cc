@@ -130,10 +130,10 @@ Status DeviceGraphs::allocate_cross() {
     return ggml_new_tensor_2d(c, GGML_TYPE_F32, ne0, ne1);
   };
   cross_.positions = ggml_new_tensor_1d(c, GGML_TYPE_I32, n_ubatch);
-  cross_.key_rows = ggml_new_tensor_1d(c, GGML_TYPE_I64, n_ubatch);
+  cross_.key_rows = ggml_new_tensor_1d(c, GGML_TYPE_I64, n_ubatch * kv_.n_cell_kinds());
   cross_.value_rows = ggml_new_tensor_1d(c, GGML_TYPE_I64, n_value_rows(spec, kv_, n_ubatch));
-  cross_.mask =
-      ggml_new_tensor_1d(c, GGML_TYPE_F16, n_masks(spec) * n_ubatch * kv_.cells().n_cells());
+  cross_.mask = ggml_new_tensor_1d(c, GGML_TYPE_F16,
+                                   n_ubatch * (kv_.cells().n_cells() + kv_.max_n_kv_window()));
   cross_.output_rows = ggml_new_tensor_1d(c, GGML_TYPE_I32, n_ubatch);
   cross_.hidden = floats(spec.n_embd, n_ubatch);
   // One token's sorted experts, of which ids are the first, fit as they are.
@@ -216,6 +216,7 @@ Status DeviceGraphs::reserve() {
   for (const int32_t n_tokens : measured_sizes(options_.n_ubatch)) {
     GraphSet set = build({.n_tokens = n_tokens,
                           .n_kv = kv_.cells().n_cells(),
+                          .n_kv_window = kv_.max_n_kv_window(),
                           .n_outputs = std::min(options_.n_outputs, n_tokens)});
     HOTSET_RETURN_IF_ERROR(check(set));
     for (KeptGraph& kept : set.segments) on_device.consider(device_compute_, std::move(kept));
@@ -252,10 +253,11 @@ Bytes DeviceGraphs::expert_bytes(int64_t layer) const {
 GraphInputs DeviceGraphs::device_inputs(ggml_context* context, const GraphShape& shape) const {
   GraphInputs inputs;
   inputs.positions = part_of(context, cross_.positions, shape.n_tokens);
-  inputs.key_rows = part_of(context, cross_.key_rows, shape.n_tokens);
+  inputs.key_rows = part_of(context, cross_.key_rows, shape.n_tokens * kv_.n_cell_kinds());
   inputs.value_rows =
       part_of(context, cross_.value_rows, n_value_rows(model_.spec(), kv_, shape.n_tokens));
-  inputs.mask = part_of(context, cross_.mask, shape.n_kv, n_masks(model_.spec()) * shape.n_tokens);
+  const auto [mask_width, n_mask_rows] = mask_size(shape);
+  inputs.mask = part_of(context, cross_.mask, mask_width, n_mask_rows);
   if (shape.selects_outputs()) {
     inputs.output_rows = part_of(context, cross_.output_rows, shape.n_outputs);
   }

@@ -52,9 +52,9 @@ std::vector<Segment> cut_segments(const model::ModelSpec& spec, int64_t first_la
 // Device tensors at their largest; graphs use the part they need, from the start.
 struct CrossTensors {
   ggml_tensor* positions = nullptr;    // [n_ubatch] I32
-  ggml_tensor* key_rows = nullptr;     // [n_ubatch] I64
+  ggml_tensor* key_rows = nullptr;     // [n_cell_kinds * n_ubatch] I64
   ggml_tensor* value_rows = nullptr;   // [n_value_rows] I64
-  ggml_tensor* mask = nullptr;         // [n_masks * n_ubatch * n_cells] F16
+  ggml_tensor* mask = nullptr;         // [n_ubatch * (n_cells + cells of windowed layers)] F16
   ggml_tensor* output_rows = nullptr;  // [n_ubatch] I32
   ggml_tensor* hidden = nullptr;       // [n_ubatch, n_embd], what enters the first segment
   // Of even and odd segments, so that none reads what it writes.

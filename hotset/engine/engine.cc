@@ -41,6 +41,33 @@ void resolve(const model::ModelSpec& spec, EngineOptions& options) {
   }
 }
 
+Result<KvCacheOptions> kv_options(const model::ModelSpec& spec, const EngineOptions& options,
+                                  bool flash_attention) {
+  if (options.n_sequences < 1 || options.n_sequences > kMaxSequences) {
+    return make_error(ErrorCode::kInvalidArgument, "sequences: found {}, expected 1 to {}",
+                      options.n_sequences, kMaxSequences);
+  }
+  const int64_t n_cells_needed =
+      spec.attention.window - 1 + std::min(options.n_ubatch, options.n_ctx);
+  if (options.n_window_cells > 0 && spec.attention.window > 0 &&
+      options.n_window_cells < std::min<int64_t>(n_cells_needed, options.n_ctx)) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "cells of windowed layers: found {}, expected at least {} for a window of {} "
+                      "and ubatches of {}",
+                      options.n_window_cells, n_cells_needed, spec.attention.window,
+                      options.n_ubatch);
+  }
+  const int32_t n_window_cells =
+      options.n_window_cells > 0
+          ? options.n_window_cells
+          : window_cells(spec, options.n_ctx, options.n_ubatch, options.n_sequences);
+  return KvCacheOptions{.n_ctx = options.n_ctx,
+                        .key_type = options.key_type,
+                        .value_type = options.value_type,
+                        .flash_attention = flash_attention,
+                        .n_window_cells = n_window_cells};
+}
+
 Result<std::unique_ptr<Engine>> Engine::create(ModelDescription description,
                                                const EngineOptions& options) {
   std::unique_ptr<Engine> engine(new Engine(options));
@@ -68,12 +95,9 @@ Result<std::unique_ptr<Engine>> Engine::create(ModelDescription description,
 
 Status Engine::create_kv(const model::ModelSpec& spec, bool flash_attention) {
   kv_.reset();
-  HOTSET_TRY(kv_, KvCache::create(spec,
-                                  {.n_ctx = options_.n_ctx,
-                                   .key_type = options_.key_type,
-                                   .value_type = options_.value_type,
-                                   .flash_attention = flash_attention},
-                                  cpu_->buffer_type(), device_.get(), options_.load.placement));
+  HOTSET_TRY(const KvCacheOptions asked, kv_options(spec, options_, flash_attention));
+  HOTSET_TRY(kv_, KvCache::create(spec, asked, cpu_->buffer_type(), device_.get(),
+                                  options_.load.placement));
   return {};
 }
 
@@ -220,11 +244,7 @@ Status Engine::check_batch(std::span<const BatchToken> batch) const {
 }
 
 Status Engine::run_ubatch(std::span<const BatchToken> ubatch) {
-  cells_.resize(ubatch.size());
-  for (size_t i = 0; i < ubatch.size(); ++i) {
-    HOTSET_TRY(cells_[i], kv_->cells().find_next(ubatch[i].sequence));
-    kv_->cells().occupy(cells_[i], ubatch[i].position, ubatch[i].sequence);
-  }
+  HOTSET_RETURN_IF_ERROR(kv_->assign(ubatch, cells_));
   return executor_->run(ubatch, cells_, logits_);
 }
 
@@ -266,11 +286,11 @@ void Engine::forget_batch(std::span<const BatchToken> batch) {
 }
 
 void Engine::forget(SequenceId sequence, int32_t begin, int32_t end) {
-  kv_->cells().remove(sequence, begin, end);
+  kv_->forget(sequence, begin, end);
 }
 
 void Engine::share_prefix(SequenceId from, SequenceId to, int32_t end) {
-  kv_->cells().copy(from, to, 0, end);
+  kv_->share(from, to, end);
 }
 
 int32_t Engine::next_position(SequenceId sequence) const {

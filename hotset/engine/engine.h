@@ -61,13 +61,16 @@ class Engine {
   // `keep_going` given, it is asked before each ubatch; false ends the call with kCancelled.
   // Errors: kInvalidArgument (no token, an id outside the vocabulary, a position that is taken or
   // leaves a gap, too many outputs), kOutOfMemory (context full), kCancelled, kDevice. After an
-  // error the tokens of this call are forgotten.
+  // error the tokens of this call are forgotten (and more, where forget() says so).
   Result<DecodeResult> decode(std::span<const BatchToken> batch,
                               const std::function<bool()>& keep_going = {});
 
-  // Forgets positions [begin, end) of a sequence. Requires: 0 <= sequence < kMaxSequences.
+  // Forgets positions [begin, end) of a sequence, and all others as well where windowed layers no
+  // longer have what its next position would see: next_position() tells.
+  // Requires: 0 <= sequence < kMaxSequences.
   void forget(SequenceId sequence, int32_t begin, int32_t end);
-  // Lets `to` continue from the positions [0, end) of `from` without computing them again.
+  // Lets `to`, which is empty, continue from the positions [0, end) of `from` without computing
+  // them again. It stays empty where windowed layers no longer have what position `end` would see.
   void share_prefix(SequenceId from, SequenceId to, int32_t end);
   // The position that comes next in a sequence; 0 for an empty one.
   int32_t next_position(SequenceId sequence) const;

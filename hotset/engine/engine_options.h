@@ -13,6 +13,7 @@
 #include "hotset/device/profile.h"
 #include "hotset/engine/cache_options.h"
 #include "hotset/engine/executor.h"
+#include "hotset/engine/kv_cache.h"
 #include "hotset/engine/loaded_model.h"
 #include "hotset/model/model_spec.h"
 
@@ -25,6 +26,12 @@ struct EngineOptions {
   int32_t n_ctx = 0;       // positions; 0: the model's own context, at most kDefaultContext
   int32_t n_ubatch = 512;  // tokens computed together, at least 1
   int32_t n_outputs = 1;   // tokens of a ubatch whose logits may be wanted
+  // Sequences that are alive at once, 1 to kMaxSequences: layers that see only a window of
+  // positions get memory for so many windows and no more, if that is less than a full context.
+  int32_t n_sequences = kMaxSequences;
+  // Cells of windowed layers, where another number is wanted: more of them let more of a sequence's
+  // end be forgotten without losing all of it. 0: as many as are needed.
+  int32_t n_window_cells = 0;
   FlashAttention flash_attention = FlashAttention::kAuto;
   ggml_type key_type = GGML_TYPE_F16;
   ggml_type value_type = GGML_TYPE_F16;
@@ -45,6 +52,11 @@ inline constexpr int32_t kDefaultContext = 4096;
 
 // Kernel threads when the user gave none: one per physical core that this process may use.
 int default_threads();
+
+// The KV memory that is asked for. Requires: resolve() was called.
+// Errors: kInvalidArgument: n_sequences out of range.
+Result<KvCacheOptions> kv_options(const model::ModelSpec& spec, const EngineOptions& options,
+                                  bool flash_attention);
 
 // Sets the threads and the context where the user gave none.
 void resolve(const model::ModelSpec& spec, EngineOptions& options);

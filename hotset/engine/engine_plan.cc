@@ -26,6 +26,7 @@ class Demand {
   const EngineOptions& options_;
   device::Device& device_;
   device::Backend& cpu_;
+  Bytes kv_window_bytes_;
 };
 
 Result<plan::DeviceDemand> Demand::measure(ModelDescription& description,
@@ -68,18 +69,17 @@ Result<plan::DeviceDemand> Demand::measure(ModelDescription& description,
   for (const auto& item : counted.items()) {
     if (item.what.starts_with("KV cache")) demand.kv_cache += item.n_bytes;
   }
+  demand.kv_windows = kv_window_bytes_;
   return demand;
 }
 
 Status Demand::build(const LoadedModel& model, device::PlanDevice& counted,
                      const Placement& placement, bool flash_attention,
                      std::vector<CacheGroup> groups) {
-  HOTSET_TRY(KvCache kv, KvCache::create(model.spec(),
-                                         {.n_ctx = options_.n_ctx,
-                                          .key_type = options_.key_type,
-                                          .value_type = options_.value_type,
-                                          .flash_attention = flash_attention},
-                                         cpu_.buffer_type(), &counted, placement));
+  HOTSET_TRY(const KvCacheOptions asked, kv_options(model.spec(), options_, flash_attention));
+  HOTSET_TRY(KvCache kv,
+             KvCache::create(model.spec(), asked, cpu_.buffer_type(), &counted, placement));
+  kv_window_bytes_ = kv.window_bytes(/*on_device=*/true);
   std::unique_ptr<DeviceCache> cache;
   if (!groups.empty()) {
     HOTSET_TRY(cache, DeviceCache::create(model, counted, std::move(groups), options_.cache));

@@ -38,10 +38,10 @@ class Executor {
  public:
   virtual ~Executor() = default;
 
-  // Computes `ubatch`, whose tokens were given `cells` of the KV memory (marked as occupied).
+  // Computes `ubatch`, whose tokens were given `cells` of the KV memory (KvCache::assign()).
   // Appends one row of n_vocab logits to `logits` for each token that wants them.
-  // Requires: 1 to n_ubatch tokens, at most n_outputs of which want logits; one cell per token;
-  // token ids within the vocabulary.
+  // Requires: 1 to n_ubatch tokens, at most n_outputs of which want logits; token ids within the
+  // vocabulary.
   // Errors: kDevice, kOutOfMemory, kInternal.
   virtual Status run(std::span<const BatchToken> ubatch, std::span<const int32_t> cells,
                      std::vector<float>& logits) = 0;

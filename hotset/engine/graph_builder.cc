@@ -20,9 +20,17 @@ ggml_tensor* new_input(ggml_context* context, ggml_type type, int64_t ne0, int64
 
 }  // namespace
 
-int64_t n_masks(const model::ModelSpec& spec) { return spec.attention.window > 0 ? 2 : 1; }
+int64_t n_mask_values(const GraphShape& shape) {
+  return int64_t{shape.n_tokens} * (shape.n_kv + shape.n_kv_window);
+}
+
+std::array<int64_t, 2> mask_size(const GraphShape& shape) {
+  if (shape.n_kv_window == 0) return {shape.n_kv, shape.n_tokens};
+  return {n_mask_values(shape), 1};
+}
 
 int64_t n_value_rows(const model::ModelSpec& spec, const KvCache& kv, int64_t n_tokens) {
+  n_tokens *= kv.n_cell_kinds();
   if (!kv.values_transposed()) return n_tokens;
   return n_tokens * spec.attention.n_head_kv * spec.attention.head_dim_v;
 }
@@ -33,10 +41,11 @@ GraphInputs make_inputs(ggml_context* context, const model::ModelSpec& spec, con
   GraphInputs inputs;
   inputs.tokens = new_input(context, GGML_TYPE_I32, n_tokens, 1, "tokens");
   inputs.positions = new_input(context, GGML_TYPE_I32, n_tokens, 1, "positions");
-  inputs.key_rows = new_input(context, GGML_TYPE_I64, n_tokens, 1, "key_rows");
+  inputs.key_rows = new_input(context, GGML_TYPE_I64, n_tokens * kv.n_cell_kinds(), 1, "key_rows");
   inputs.value_rows =
       new_input(context, GGML_TYPE_I64, n_value_rows(spec, kv, n_tokens), 1, "value_rows");
-  inputs.mask = new_input(context, GGML_TYPE_F16, shape.n_kv, n_masks(spec) * n_tokens, "mask");
+  const auto [mask_width, n_mask_rows] = mask_size(shape);
+  inputs.mask = new_input(context, GGML_TYPE_F16, mask_width, n_mask_rows, "mask");
   if (shape.selects_outputs()) {
     inputs.output_rows = new_input(context, GGML_TYPE_I32, shape.n_outputs, 1, "output_rows");
   }
@@ -69,11 +78,20 @@ ggml_tensor* GraphBuilder::add_residual(ggml_tensor* y, ggml_tensor* residual) {
 
 ggml_tensor* GraphBuilder::mask(int64_t layer) {
   ggml_tensor* masks = inputs_.mask;
-  if (n_masks(spec_) == 1) return masks;
-  const auto first_row =
-      spec_.attention.is_windowed(layer) ? static_cast<size_t>(shape_.n_tokens) : size_t{0};
-  return ggml_view_2d(context_, masks, shape_.n_kv, shape_.n_tokens, masks->nb[1],
-                      first_row * masks->nb[1]);
+  if (shape_.n_kv_window == 0) return masks;
+  const size_t n_before =
+      is_windowed(layer) ? static_cast<size_t>(shape_.n_tokens) * static_cast<size_t>(shape_.n_kv)
+                         : 0;
+  const auto row_bytes = static_cast<size_t>(n_kv(layer)) * masks->nb[0];
+  return ggml_view_2d(context_, masks, n_kv(layer), shape_.n_tokens, row_bytes,
+                      n_before * masks->nb[0]);
+}
+
+ggml_tensor* GraphBuilder::rows_of(int64_t layer, ggml_tensor* rows) {
+  if (!kv_.has_window_cells()) return rows;
+  const int64_t n = rows->ne[0] / 2;
+  const size_t begin = is_windowed(layer) ? static_cast<size_t>(n) * rows->nb[0] : 0;
+  return ggml_view_1d(context_, rows, n, begin);
 }
 
 ggml_tensor* GraphBuilder::rms_norm(ggml_tensor* x, ggml_tensor* weight) {
@@ -115,8 +133,8 @@ void GraphBuilder::store(int64_t layer, const QueryKeyValue& qkv) {
                          ? ggml_view_2d(context_, qkv.key, key_row, shape_.n_tokens,
                                         ggml_row_size(qkv.key->type, key_row), 0)
                          : ggml_cont_2d(context_, qkv.key, key_row, shape_.n_tokens);
-  ggml_build_forward_expand(graph_,
-                            ggml_set_rows(context_, kv_.keys(layer), key, inputs_.key_rows));
+  ggml_build_forward_expand(
+      graph_, ggml_set_rows(context_, kv_.keys(layer), key, rows_of(layer, inputs_.key_rows)));
   if (a.values_in_keys) return;
   const int64_t value_row = a.n_head_kv * a.head_dim_v;
   ggml_tensor* values = kv_.values(layer);
@@ -128,28 +146,29 @@ void GraphBuilder::store(int64_t layer, const QueryKeyValue& qkv) {
     values = ggml_reshape_2d(context_, values, 1, ggml_nelements(values));
     value = ggml_reshape_2d(context_, qkv.value, 1, value_row * shape_.n_tokens);
   }
-  ggml_build_forward_expand(graph_, ggml_set_rows(context_, values, value, inputs_.value_rows));
+  ggml_build_forward_expand(
+      graph_, ggml_set_rows(context_, values, value, rows_of(layer, inputs_.value_rows)));
 }
 
 ggml_tensor* GraphBuilder::stored_keys(int64_t layer) {
   const model::AttentionSpec& a = spec_.attention;
   ggml_tensor* keys = kv_.keys(layer);
-  return ggml_view_3d(context_, keys, a.head_dim_k, shape_.n_kv, a.n_head_kv, keys->nb[1],
+  return ggml_view_3d(context_, keys, a.head_dim_k, n_kv(layer), a.n_head_kv, keys->nb[1],
                       ggml_row_size(keys->type, a.head_dim_k), 0);
 }
 
 ggml_tensor* GraphBuilder::stored_values(int64_t layer, bool transposed) {
   const model::AttentionSpec& a = spec_.attention;
-  const int64_t n_kv = shape_.n_kv;
+  const int64_t n_cells = n_kv(layer);
   if (transposed && kv_.values_transposed()) {
     ggml_tensor* values = kv_.values(layer);
-    return ggml_view_3d(context_, values, n_kv, a.head_dim_v, a.n_head_kv, values->nb[1],
+    return ggml_view_3d(context_, values, n_cells, a.head_dim_v, a.n_head_kv, values->nb[1],
                         values->nb[1] * static_cast<size_t>(a.head_dim_v), 0);
   }
   ggml_tensor* rows = a.values_in_keys ? kv_.keys(layer) : kv_.values(layer);
   const int64_t head_dim = a.values_in_keys ? a.head_dim_k : a.head_dim_v;
-  ggml_tensor* values = ggml_view_3d(context_, rows, a.head_dim_v, n_kv, a.n_head_kv, rows->nb[1],
-                                     ggml_row_size(rows->type, head_dim), 0);
+  ggml_tensor* values = ggml_view_3d(context_, rows, a.head_dim_v, n_cells, a.n_head_kv,
+                                     rows->nb[1], ggml_row_size(rows->type, head_dim), 0);
   if (!transposed) return values;
   // Blocks of quantized numbers cannot be transposed.
   if (ggml_is_quantized(values->type)) values = ggml_cast(context_, values, GGML_TYPE_F32);

@@ -9,6 +9,7 @@
 
 #include <ggml.h>
 
+#include <array>
 #include <cstdint>
 
 #include "hotset/engine/kv_cache.h"
@@ -21,6 +22,7 @@ namespace hotset::engine {
 struct GraphShape {
   int32_t n_tokens = 1;
   int32_t n_kv = kCellBucket;  // cells that attention reads
+  int32_t n_kv_window = 0;     // cells that it reads in windowed layers; 0 if there are none
   int32_t n_outputs = 1;       // tokens whose logits are computed; 0 to n_tokens
 
   // Whether fewer tokens than all want logits, so that rows must be selected.
@@ -30,18 +32,21 @@ struct GraphShape {
 
 // Tensors that are set before each run of a graph. Those that a graph does not need stay null.
 struct GraphInputs {
-  ggml_tensor* tokens = nullptr;      // [T] I32
-  ggml_tensor* positions = nullptr;   // [T] I32
-  ggml_tensor* key_rows = nullptr;    // [T] I64, the cell of each token
-  ggml_tensor* value_rows = nullptr;  // as key_rows, or for transposed values [T * R_v] I64
-  // F16, 0 or -infinity: [T, n_kv] of all layers, and behind it, where there are windowed layers,
-  // theirs.
+  ggml_tensor* tokens = nullptr;     // [T] I32
+  ggml_tensor* positions = nullptr;  // [T] I32
+  // [T] I64, the cell of each token; where windowed layers have their own, [2 * T], theirs last.
+  ggml_tensor* key_rows = nullptr;
+  ggml_tensor* value_rows = nullptr;  // as key_rows, or for transposed values R_v for each token
+  // F16, 0 or -infinity: [T, n_kv], and behind it, where there are windowed layers, [T,
+  // n_kv_window] of these.
   ggml_tensor* mask = nullptr;
   ggml_tensor* output_rows = nullptr;  // [n_outputs] I32, indices into the ubatch
 };
 
-// How many masks of [T, n_kv] inputs have: 1, or 2 with windowed layers.
-int64_t n_masks(const model::ModelSpec& spec);
+// How many numbers the mask has.
+int64_t n_mask_values(const GraphShape& shape);
+// A description of the mask's tensor: width and rows.
+std::array<int64_t, 2> mask_size(const GraphShape& shape);
 
 // How many numbers value_rows has for a ubatch of `n_tokens`.
 int64_t n_value_rows(const model::ModelSpec& spec, const KvCache& kv, int64_t n_tokens);
@@ -85,7 +90,7 @@ class GraphBuilder {
   ggml_tensor* add(ggml_tensor* a, ggml_tensor* b) { return ggml_add(context_, a, b); }
   // residual + residual_scale * y.
   ggml_tensor* add_residual(ggml_tensor* y, ggml_tensor* residual);
-  // [T, n_kv], what the tokens may see in `layer`.
+  // [T, n_kv] or [T, n_kv_window], what the tokens may see in `layer`.
   ggml_tensor* mask(int64_t layer);
   // x / sqrt(mean(x^2) + eps) * weight over the last dimension (Zhang and Sennrich, 2019).
   ggml_tensor* rms_norm(ggml_tensor* x, ggml_tensor* weight);
@@ -129,6 +134,13 @@ class GraphBuilder {
   ggml_tensor* head(ggml_tensor* hidden);
 
  private:
+  // Whether the layer has windowed layers' cells.
+  bool is_windowed(int64_t layer) const { return spec_.attention.is_windowed(layer); }
+  int32_t n_kv(int64_t layer) const {
+    return is_windowed(layer) ? shape_.n_kv_window : shape_.n_kv;
+  }
+  // The part of `rows` (key_rows or value_rows) for the cells of `layer`.
+  ggml_tensor* rows_of(int64_t layer, ggml_tensor* rows);
   ggml_tensor* scaled(ggml_tensor* x, float factor);
   ggml_tensor* stored_keys(int64_t layer);
   // The values of a layer, [n_head_kv, n_kv, head_dim_v], or with `transposed` [n_head_kv,

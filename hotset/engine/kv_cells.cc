@@ -59,6 +59,23 @@ void KvCells::occupy(int32_t cell, int32_t position, SequenceId sequence) {
   last_cell = std::max(last_cell, cell);
 }
 
+void KvCells::free(int32_t cell) {
+  HOTSET_CHECK(cell >= 0 && cell < used_end_ && sequences(cell) != 0);
+  cells_[static_cast<size_t>(cell)] = {};
+  --n_used_;
+  first_free_ = std::min(first_free_, cell);
+  while (used_end_ > 0 && sequences(used_end_ - 1) == 0) --used_end_;
+}
+
+int32_t KvCells::count(SequenceId sequence, int32_t begin, int32_t end) const {
+  check_sequence(sequence);
+  int32_t n = 0;
+  for (int32_t cell = 0; cell < used_end_; ++cell) {
+    if (belongs_to(cell, sequence) && position(cell) >= begin && position(cell) < end) ++n;
+  }
+  return n;
+}
+
 void KvCells::remove(SequenceId sequence, int32_t begin, int32_t end) {
   check_sequence(sequence);
   for (int32_t cell = 0; cell < used_end_; ++cell) {

@@ -42,6 +42,10 @@ class KvCells {
   // Requires: the cell is free, position >= 0.
   void occupy(int32_t cell, int32_t position, SequenceId sequence);
 
+  // Takes the cell away from all its sequences. Requires: it is used, and not the last position of
+  // a sequence.
+  void free(int32_t cell);
+
   // Takes positions [begin, end) away from `sequence`; cells without a sequence become free.
   void remove(SequenceId sequence, int32_t begin, int32_t end);
   // Lets `to` share the cells of positions [begin, end) of `from`.
@@ -53,6 +57,11 @@ class KvCells {
   }
   // Cells of a sequence ordered by position.
   std::vector<int32_t> cells_of(SequenceId sequence) const;
+
+  // How many positions [begin, end) of a sequence there are.
+  int32_t count(SequenceId sequence, int32_t begin, int32_t end) const;
+  // Bit s: the cell belongs to sequence s.
+  uint64_t sequences(int32_t cell) const { return cells_[static_cast<size_t>(cell)].sequences; }
 
   int32_t position(int32_t cell) const { return cells_[static_cast<size_t>(cell)].position; }
   bool belongs_to(int32_t cell, SequenceId sequence) const {

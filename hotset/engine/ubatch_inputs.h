@@ -29,8 +29,13 @@ struct UbatchInputs {
   // The shape that a graph for the ubatch must have.
   static GraphShape shape_of(std::span<const BatchToken> ubatch, const KvCache& kv);
 
+  // `cells` as from KvCache::assign().
   void fill(std::span<const BatchToken> ubatch, std::span<const int32_t> cells,
             const model::ModelSpec& spec, const KvCache& kv);
+
+ private:
+  void fill_masks(std::span<const BatchToken> ubatch, const model::ModelSpec& spec,
+                  const KvCache& kv);
 };
 
 }  // namespace hotset::engine

@@ -91,10 +91,11 @@ std::vector<long double> cache_shares(const MemoryRequest& request) {
 std::vector<std::string> advice(const DeviceDemand& device, const MemoryRequest& request,
                                 Bytes headroom, Bytes missing) {
   std::vector<std::string> changes;
-  if (request.n_ctx > 0 && device.kv_cache > missing) {
+  const Bytes by_context = device.kv_cache - device.kv_windows;
+  if (request.n_ctx > 0 && by_context > missing) {
     // n_kv comes in steps of 256.
-    const long double kept = static_cast<long double>((device.kv_cache - missing).count) /
-                             static_cast<long double>(device.kv_cache.count);
+    const long double kept = static_cast<long double>((by_context - missing).count) /
+                             static_cast<long double>(by_context.count);
     const auto n_ctx =
         static_cast<int64_t>(kept * static_cast<long double>(request.n_ctx)) / 256 * 256;
     if (n_ctx > 0) changes.push_back(fmt::format("-c {} (now {})", n_ctx, request.n_ctx));

@@ -31,7 +31,8 @@ struct DeviceDemand {
   Bytes total_memory = {};
   Bytes free_memory = {};  // as the driver reports it; some report more than the total
   Bytes dense_weights = {};
-  Bytes kv_cache = {};  // at full context
+  Bytes kv_cache = {};    // at full context
+  Bytes kv_windows = {};  // the part of kv_cache that does not depend on the context
   Bytes recurrent_state = {};
   Bytes compute_buffers = {};
   Bytes pairs_and_staging = {};

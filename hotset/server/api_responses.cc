@@ -84,7 +84,7 @@ std::vector<ReplyToken> tokens_of(const ReplyEvent& event) {
   return {*event.token};
 }
 
-Json tool_call_json(const ReplyToolCall& call, size_t index, bool with_index) {
+Json tool_call_json(const text::ToolCall& call, size_t index, bool with_index) {
   Json json = Json::object();
   if (with_index) json["index"] = index;
   json["id"] = call.id;

@@ -26,7 +26,7 @@ struct AnswerHead {
 struct ChoiceText {
   std::string content = {};
   std::string reasoning = {};
-  std::vector<ReplyToolCall> tool_calls = {};
+  std::vector<text::ToolCall> tool_calls = {};
   std::vector<ReplyToken> tokens = {};
   std::string stop = {};
   ChoiceResult result = {};

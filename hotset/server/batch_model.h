@@ -38,8 +38,10 @@ class BatchModel {
   // As engine::Engine::decode(): rows of n_vocab logits for the tokens that want them; after an
   // error the tokens of this call are forgotten.
   virtual Result<std::span<const float>> decode(std::span<const engine::BatchToken> batch) = 0;
+  // As engine::Engine: more may be forgotten, and nothing shared; next_position() tells.
   virtual void forget(engine::SequenceId sequence, int32_t begin, int32_t end) = 0;
   virtual void share_prefix(engine::SequenceId from, engine::SequenceId to, int32_t end) = 0;
+  virtual int32_t next_position(engine::SequenceId sequence) const = 0;
   virtual ExpertFigures expert_figures() const { return {}; }
 };
 
@@ -59,6 +61,9 @@ class EngineModel final : public BatchModel {
   Result<std::span<const float>> decode(std::span<const engine::BatchToken> batch) override;
   void forget(engine::SequenceId sequence, int32_t begin, int32_t end) override;
   void share_prefix(engine::SequenceId from, engine::SequenceId to, int32_t end) override;
+  int32_t next_position(engine::SequenceId sequence) const override {
+    return engine_.next_position(sequence);
+  }
   ExpertFigures expert_figures() const override;
 
  private:

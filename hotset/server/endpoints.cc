@@ -207,11 +207,19 @@ ApiResult<Answer> Endpoints::chat(std::string_view body, const HasLeft& has_left
     return std::unexpected(ApiError{.message = "messages: the chat template makes nothing of them",
                                     .param = "messages"});
   }
+  text::ReplyFormat format = text::choose_reply_format(
+      *model_.tokenizer, model_.chat_template->source(), rendered, !request.tools.empty());
+  format.tool_definitions = request.tools;
+  if (!request.splits_reasoning) {
+    format.reasoning_begin.clear();
+    format.reasoning_end.clear();
+    format.begins_in_reasoning = false;
+  }
   std::vector<std::vector<int32_t>> prompts;
   prompts.push_back(*std::move(ids));
   HOTSET_TRY(std::unique_ptr<GenerationJob> job,
              GenerationJob::start(*model_.scheduler, *model_.tokenizer, std::move(prompts),
-                                  request.settings, {.is_chat = request.splits_reasoning}));
+                                  request.settings, {.format = std::move(format)}));
   const AnswerHead head{.id = new_id("chatcmpl"),
                         .model = request.model.empty() ? model_.name : request.model,
                         .fingerprint = "hotset-" + options_.version,

@@ -68,7 +68,7 @@ ApiResult<std::unique_ptr<GenerationJob>> GenerationJob::start(
           ReplyOptions{.choice = choice++,
                        .stop = settings.stop,
                        .keeps_tokens = options.keeps_tokens || settings.n_logprobs >= 0,
-                       .is_chat = options.is_chat}));
+                       .format = options.format}));
     }
     const size_t n_prompt = request.prompt.size();
     const auto id = scheduler.submit(std::move(request));

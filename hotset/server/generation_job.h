@@ -20,8 +20,8 @@
 namespace hotset::server {
 
 struct JobOptions {
-  bool is_chat = false;
-  bool keeps_tokens = false;
+  std::optional<text::ReplyFormat> format = {};  // of a chat's replies
+  bool keeps_tokens = false;                     // events for every token
 };
 
 class GenerationJob {

@@ -1,9 +1,23 @@
 #include "hotset/server/reply.h"
 
+#include <fmt/core.h>
+
+#include <atomic>
 #include <chrono>
+#include <random>
 #include <utility>
 
 namespace hotset::server {
+namespace {
+
+// Where the model gives none. Unique in this process, which is as far as anyone compares them.
+std::string new_call_id() {
+  static std::atomic<uint64_t> counter = 0;
+  static const uint64_t start = std::random_device()();
+  return fmt::format("call_{:08x}{:08x}", start, counter++);
+}
+
+}  // namespace
 
 void ReplyChannel::push(ReplyEvent event) {
   const std::lock_guard lock(mutex_);
@@ -32,32 +46,33 @@ ReplySink::ReplySink(const text::Tokenizer& tokenizer, std::shared_ptr<ReplyChan
       channel_(std::move(channel)),
       options_(std::move(options)),
       scanner_(options_.stop) {
-  if (options_.is_chat) {
-    parser_.emplace(tokenizer);
+  if (options_.format) {
+    parser_.emplace(tokenizer, *options_.format);
   } else {
     decoder_.emplace(tokenizer, text::DecodeOptions{.continues_text = true});
   }
 }
 
-ReplySink::Parts ReplySink::push(int32_t id) {
+text::ReplyParts ReplySink::push(int32_t id) {
   // A vocabulary may have fewer tokens than the embedding has rows; the rest say nothing.
   if (id >= tokenizer_.n_tokens()) return {};
-  if (!parser_) return {.content = decoder_->push(id).value_or(""), .reasoning = {}};
-  Parts parts{.content = parser_->push(id).value_or(""), .reasoning = {}};
-  parts.reasoning = parser_->thinking().substr(n_thought_);
-  n_thought_ += parts.reasoning.size();
-  return parts;
+  if (parser_) return parser_->push(id).value_or(text::ReplyParts{});
+  return {.content = decoder_->push(id).value_or(""), .reasoning = {}, .tool_calls = {}};
 }
 
-ReplySink::Parts ReplySink::finish() {
-  return {.content = parser_ ? parser_->finish() : decoder_->finish(), .reasoning = {}};
+ReplyEvent ReplySink::event_of(text::ReplyParts parts) {
+  ReplyEvent event{.choice = options_.choice,
+                   .content = scanner_.push(parts.content),
+                   .reasoning = std::move(parts.reasoning),
+                   .tool_calls = std::move(parts.tool_calls)};
+  for (text::ToolCall& call : event.tool_calls) {
+    if (call.id.empty()) call.id = new_call_id();
+  }
+  return event;
 }
 
 bool ReplySink::on_token(const GeneratedToken& token) {
-  Parts parts = push(token.id);
-  ReplyEvent event{.choice = options_.choice,
-                   .content = scanner_.push(parts.content),
-                   .reasoning = std::move(parts.reasoning)};
+  ReplyEvent event = event_of(push(token.id));
   if (options_.keeps_tokens) {
     ReplyToken kept{.token = token, .bytes = token_bytes(tokenizer_, token.id), .top_bytes = {}};
     for (const TokenLogprob& top : token.top) {
@@ -65,7 +80,8 @@ bool ReplySink::on_token(const GeneratedToken& token) {
     }
     event.token = std::move(kept);
   }
-  if (!event.content.empty() || !event.reasoning.empty() || event.token) {
+  if (!event.content.empty() || !event.reasoning.empty() || !event.tool_calls.empty() ||
+      event.token) {
     channel_->push(std::move(event));
   }
   return !scanner_.found();
@@ -74,9 +90,14 @@ bool ReplySink::on_token(const GeneratedToken& token) {
 void ReplySink::on_end(const ChoiceResult& result) {
   ReplyEvent event{.choice = options_.choice};
   if (!scanner_.found()) {
-    const Parts parts = finish();
-    event.content = scanner_.push(parts.content) + scanner_.finish();
-    event.reasoning = parts.reasoning;
+    text::ReplyParts rest;
+    if (parser_) {
+      rest = parser_->finish();
+    } else {
+      rest.content = decoder_->finish();
+    }
+    event = event_of(std::move(rest));
+    event.content += scanner_.finish();
   }
   event.end = result;
   event.stop = scanner_.stop();

@@ -15,17 +15,13 @@
 
 #include "hotset/server/generation.h"
 #include "hotset/server/stop_scanner.h"
+#include "hotset/text/reply_format.h"
 #include "hotset/text/reply_parser.h"
 #include "hotset/text/stream_decoder.h"
 #include "hotset/text/tokenizer.h"
+#include "hotset/text/tool_calls.h"
 
 namespace hotset::server {
-
-struct ReplyToolCall {
-  std::string id;
-  std::string name;
-  std::string arguments;  // JSON object
-};
 
 // A token with what a client may want to know of it.
 struct ReplyToken {
@@ -38,7 +34,7 @@ struct ReplyEvent {
   int32_t choice = 0;
   std::string content = {};
   std::string reasoning = {};
-  std::vector<ReplyToolCall> tool_calls = {};
+  std::vector<text::ToolCall> tool_calls = {};
   std::optional<ReplyToken> token = {};  // if logprobs or tokens were asked for
   std::optional<ChoiceResult> end = {};  // of the choice; nothing of it follows
   std::string stop = {};                 // with end: the stop string that was found
@@ -61,7 +57,8 @@ struct ReplyOptions {
   int32_t choice = 0;  // number in the answer
   std::vector<std::string> stop = {};
   bool keeps_tokens = false;  // events for every token
-  bool is_chat = false;       // reasoning and tool calls are taken apart
+  // Of a chat: how the model sets reasoning and tool calls apart.
+  std::optional<text::ReplyFormat> format = {};
 };
 
 // Makes text of the tokens of one choice. Called on the scheduler's thread.
@@ -76,19 +73,15 @@ class ReplySink final : public ChoiceSink {
   void on_end(const ChoiceResult& result) override;
 
  private:
-  struct Parts {
-    std::string content;
-    std::string reasoning;
-  };
-  Parts push(int32_t id);
-  Parts finish();
+  text::ReplyParts push(int32_t id);
+  // What `parts` bring to the client.
+  ReplyEvent event_of(text::ReplyParts parts);
 
   const text::Tokenizer& tokenizer_;
   std::shared_ptr<ReplyChannel> channel_;
   ReplyOptions options_;
   StopScanner scanner_;
   std::optional<text::ReplyParser> parser_;  // of a chat
-  size_t n_thought_ = 0;                     // bytes of the parser's thinking that were given
   std::optional<text::StreamDecoder> decoder_;
 };
 

@@ -375,6 +375,8 @@ void Scheduler::place(std::unique_ptr<Task> task, Slot& slot, Slot* source, int3
     clear(slot);
     if (source != nullptr) model_.share_prefix(source->sequence, slot.sequence, n_common);
   }
+  // Layers that see only a window may no longer have what the next token would see.
+  n_common = model_.next_position(slot.sequence);
   slot.cached.assign(task->tokens.begin(), task->tokens.begin() + n_common);
   slot.last_use = ++n_uses_;
   task->age = n_uses_;
@@ -569,6 +571,8 @@ void Scheduler::start_siblings(Slot& slot, std::span<const float> logits) {
     Slot* free = choose_slot(nullptr, 0);
     if (free == nullptr) break;
     place(std::move(siblings[next]), *free, &slot, n_prompt);
+    // It could not take the prompt over, and computes it like any other.
+    if (free->n_missing() > 0) continue;
     advance(*free, logits);
   }
   if (next == siblings.size()) return;

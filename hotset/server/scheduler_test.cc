@@ -222,6 +222,20 @@ TEST(Scheduler, ChoicesShareTheWorkOfTheirPrompt) {
   }
 }
 
+TEST(Scheduler, ComputesAgainWhatTheModelCannotShare) {
+  FakeModel model(400, 16);
+  model.forgets_all = true;
+  const auto scheduler = start(model, {.n_parallel = 3});
+  std::vector<std::shared_ptr<KeepingSink>> sinks;
+  for (int i = 0; i < 3; ++i) sinks.push_back(std::make_shared<KeepingSink>());
+  ASSERT_TRUE(scheduler->submit(greedy(text_of(50), 12, {sinks.begin(), sinks.end()})));
+  for (const auto& sink : sinks) {
+    EXPECT_EQ(sink->wait().n_reused, 0);
+    EXPECT_EQ(sink->ids(), continuation(text_of(50), 12));
+  }
+  EXPECT_EQ(ask(*scheduler, text_of(40), 5).ids, continuation(text_of(40), 5));
+}
+
 TEST(Scheduler, RefusesWhatTheQueueDoesNotHold) {
   FakeModel model(100, 16);
   Gate gate;

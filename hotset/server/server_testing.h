@@ -57,6 +57,8 @@ class FakeModel final : public BatchModel {
 
   // Called on the scheduler's thread with each batch; an error is what decode() gives.
   std::function<Status(std::span<const engine::BatchToken>)> on_decode;
+  // As models with windowed layers may: nothing can be cut back or shared.
+  bool forgets_all = false;
   // Sizes of all batches so far: tokens, and how many of them wanted logits. Read it when idle.
   struct Batch {
     int32_t n_tokens = 0;
@@ -94,10 +96,14 @@ class FakeModel final : public BatchModel {
     return std::span<const float>(logits_);
   }
   void forget(engine::SequenceId sequence, int32_t begin, int32_t end) override {
-    cells_.remove(sequence, begin, end);
+    cells_.remove(sequence, begin, forgets_all ? INT32_MAX : end);
+    if (forgets_all) cells_.remove(sequence, 0, INT32_MAX);
   }
   void share_prefix(engine::SequenceId from, engine::SequenceId to, int32_t end) override {
-    cells_.copy(from, to, 0, end);
+    if (!forgets_all) cells_.copy(from, to, 0, end);
+  }
+  int32_t next_position(engine::SequenceId sequence) const override {
+    return cells_.last_position(sequence) + 1;
   }
   ExpertFigures expert_figures() const override {
     // Every token of a batch selects two experts, one of them resident.

@@ -62,7 +62,7 @@ ToolSigns tool_signs(ToolSyntax syntax);
 std::vector<std::string_view> channel_signs();
 
 // All signs that a reply of the format may have.
-std::vector<std::string_view> signs_of(const ReplyFormat& format);
+std::vector<std::string> signs_of(const ReplyFormat& format);
 
 }  // namespace hotset::text
 

@@ -7,9 +7,10 @@ namespace {
 
 // Says which signs of `format` are tokens that cannot be written otherwise.
 ReplyFormat with_token_signs(ReplyFormat format, const Tokenizer& tokenizer) {
-  for (const std::string_view sign : signs_of(format)) {
+  for (std::string& sign : signs_of(format)) {
     const auto id = tokenizer.find_token(sign);
-    if (id && *tokenizer.type(*id) == TokenType::kControl) format.token_signs.emplace_back(sign);
+    if (id && *tokenizer.type(*id) == TokenType::kControl)
+      format.token_signs.push_back(std::move(sign));
   }
   return format;
 }
