@@ -201,7 +201,7 @@ void Service::run() {
   if (!scheduler_->wait_until_idle(options_.drain_s * 1e6)) {
     log_warning("stopped before every request had ended");
   }
-  scheduler_.reset();  // ends the rest; their answers say so
+  scheduler_->end();  // cancels the rest; their answers say so
   server_->end();
 }
 

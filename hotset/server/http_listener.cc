@@ -25,6 +25,7 @@ namespace {
 
 constexpr double kSliceS = 0.1;  // how long a wait lasts before it looks whether to stop
 constexpr int kBacklog = 128;
+constexpr double kGraceS = 3;  // for answers that are being written when all ends
 
 thread_local Connection* current_connection = nullptr;
 
@@ -294,8 +295,10 @@ void HttpListener::serve(int fd) {
 void HttpListener::end() {
   stops_ = true;
   if (accepting_.joinable()) accepting_.join();
-  svr_sock_ = INVALID_SOCKET;
   std::unique_lock lock(mutex_);
+  // Who is reading the end of an answer may do so.
+  ended_.wait_for(lock, std::chrono::duration<double>(kGraceS), [this] { return n_threads_ == 0; });
+  svr_sock_ = INVALID_SOCKET;
   for (const Connection* connection : connections_) connection->shut_down();
   ended_.wait(lock, [this] { return n_threads_ == 0; });
 }

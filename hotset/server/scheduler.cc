@@ -140,7 +140,10 @@ Scheduler::Scheduler(BatchModel& model, SchedulerOptions options)
   thread_ = std::thread([this] { run(); });
 }
 
-Scheduler::~Scheduler() {
+Scheduler::~Scheduler() { end(); }
+
+void Scheduler::end() {
+  if (!thread_.joinable()) return;
   {
     const std::lock_guard lock(mutex_);
     is_closed_ = true;

@@ -79,7 +79,6 @@ class Scheduler {
   // Requires: the model outlives this.
   // Errors: kInvalidArgument, an option out of range.
   static Result<std::unique_ptr<Scheduler>> create(BatchModel& model, SchedulerOptions options);
-  // Cancels everything and waits for the thread.
   ~Scheduler();
   Scheduler(const Scheduler&) = delete;
   Scheduler& operator=(const Scheduler&) = delete;
@@ -95,6 +94,10 @@ class Scheduler {
   void close();
   // Waits until nothing runs or waits, at most `timeout_us`. Whether that is so.
   bool wait_until_idle(double timeout_us);
+
+  // Cancels everything and ends the thread. Whoever still holds the scheduler may go on to call it:
+  // nothing is accepted or run any more. Requires: no two threads at once.
+  void end();
 
   // Runs `work` on the scheduler's thread, between two steps, and waits for it. False: the
   // scheduler has ended, and it was not run.

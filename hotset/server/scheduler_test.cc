@@ -451,6 +451,21 @@ TEST(Scheduler, ItsEndCancelsEverything) {
   }
 }
 
+TEST(Scheduler, MayStillBeAskedBehindItsEnd) {
+  FakeModel model(100000, 16);
+  const auto scheduler = start(model, {.n_parallel = 1});
+  auto sink = std::make_shared<KeepingSink>();
+  const auto id = scheduler->submit(greedy(text_of(9), 90000, {sink}));
+  ASSERT_TRUE(id);
+  scheduler->end();
+  EXPECT_EQ(sink->wait().reason, StopReason::kCancelled);
+  scheduler->cancel(*id);
+  EXPECT_FALSE(scheduler->submit(greedy(text_of(9), 1, {std::make_shared<KeepingSink>()})));
+  EXPECT_FALSE(scheduler->between_steps([] { FAIL(); }));
+  EXPECT_TRUE(scheduler->wait_until_idle(1e6));
+  EXPECT_EQ(scheduler->status().n_ended[static_cast<size_t>(StopReason::kCancelled)], 1);
+}
+
 TEST(Scheduler, RunsWorkBetweenSteps) {
   FakeModel model(1000, 16);
   const auto scheduler = start(model, {.n_parallel = 1});
