@@ -293,6 +293,21 @@ void Engine::share_prefix(SequenceId from, SequenceId to, int32_t end) {
   kv_->share(from, to, end);
 }
 
+uint64_t Engine::fingerprint() const {
+  if (!fingerprint_) fingerprint_ = model_fingerprint(model_->file());
+  return *fingerprint_;
+}
+
+Result<std::vector<uint8_t>> Engine::save_sequence(SequenceId sequence,
+                                                   std::span<const int32_t> tokens) const {
+  return save_state(*kv_, fingerprint(), sequence, tokens);
+}
+
+Result<std::vector<int32_t>> Engine::restore_sequence(SequenceId sequence,
+                                                      std::span<const uint8_t> state) {
+  return restore_state(*kv_, fingerprint(), sequence, state);
+}
+
 int32_t Engine::next_position(SequenceId sequence) const {
   return kv_->cells().last_position(sequence) + 1;
 }

@@ -20,6 +20,7 @@
 #include "hotset/engine/engine_plan.h"
 #include "hotset/engine/executor.h"
 #include "hotset/engine/kv_cache.h"
+#include "hotset/engine/kv_state.h"
 #include "hotset/engine/loaded_model.h"
 #include "hotset/engine/placement.h"
 
@@ -72,6 +73,18 @@ class Engine {
   // Lets `to`, which is empty, continue from the positions [0, end) of `from` without computing
   // them again. It stays empty where windowed layers no longer have what position `end` would see.
   void share_prefix(SequenceId from, SequenceId to, int32_t end);
+  // What the KV memory holds of a sequence, as bytes (kv_state.h), with `tokens` beside it.
+  // Requires: 0 <= sequence < kMaxSequences. Errors: as save_state().
+  Result<std::vector<uint8_t>> save_sequence(SequenceId sequence,
+                                             std::span<const int32_t> tokens = {}) const;
+  // What save_sequence() will give.
+  Bytes saved_bytes(SequenceId sequence, size_t n_tokens) const {
+    return state_bytes(*kv_, sequence, n_tokens);
+  }
+  // Lets a sequence go on from a saved state, whatever it had before. Returns the tokens that were
+  // saved beside it. Requires: 0 <= sequence < kMaxSequences. Errors: as restore_state().
+  Result<std::vector<int32_t>> restore_sequence(SequenceId sequence,
+                                                std::span<const uint8_t> state);
   // The position that comes next in a sequence; 0 for an empty one.
   int32_t next_position(SequenceId sequence) const;
 
@@ -86,6 +99,7 @@ class Engine {
   Status shrink_overcommitted();
   ExecutorOptions executor_options() const;
   Status create_executor();
+  uint64_t fingerprint() const;
   Status check_batch(std::span<const BatchToken> batch) const;
   Status run_ubatch(std::span<const BatchToken> ubatch);
   // Takes back what a failed decode() has entered so far. Requires: check_batch() succeeded.
@@ -101,6 +115,7 @@ class Engine {
   std::unique_ptr<Executor> executor_;
   std::vector<float> logits_;
   std::vector<int32_t> cells_;
+  mutable std::optional<uint64_t> fingerprint_;  // of the model, once it was asked for
 };
 
 }  // namespace hotset::engine

@@ -60,6 +60,7 @@ Result<KvCache> KvCache::create(const model::ModelSpec& spec, const KvCacheOptio
                    .mem_buffer = nullptr,
                    .no_alloc = true}));
   };
+  cache.device_ = device;
   cache.context_ = new_context();
   cache.device_context_ = new_context();
   const int64_t key_row = attention.n_head_kv * attention.head_dim_k;
@@ -182,6 +183,58 @@ Status KvCache::assign(std::span<const BatchToken> ubatch, std::vector<int32_t>&
     if (window_cells_) all[n + i] = occupy(*window_cells_, ubatch[i]);
   }
   return {};
+}
+
+Status KvCache::assign_restored(SequenceId sequence, std::span<const int32_t> positions,
+                                std::span<const int32_t> window_positions,
+                                std::vector<int32_t>& cells, std::vector<int32_t>& window_cells) {
+  HOTSET_CHECK(cells_.last_position(sequence) < 0);
+  cells.resize(positions.size());
+  HOTSET_RETURN_IF_ERROR(cells_.find_free(cells));
+  if (std::cmp_greater(cells_.n_used() + std::ssize(positions), options_.n_ctx)) {
+    return make_error(ErrorCode::kOutOfMemory,
+                      "the context is full: {} of {} positions are used, {} more were needed; "
+                      "raise it with -c",
+                      cells_.n_used(), options_.n_ctx, positions.size());
+  }
+  if (window_cells_) {
+    window_cells.resize(window_positions.size());
+    make_room(static_cast<int32_t>(window_positions.size()));
+    if (!window_cells_->find_free(window_cells)) {
+      return make_error(
+          ErrorCode::kOutOfMemory,
+          "windowed layers have {} cells, {} of them in use: too few for {} positions "
+          "more",
+          window_cells_->n_cells(), window_cells_->n_used(), window_positions.size());
+    }
+    for (size_t i = 0; i < window_cells.size(); ++i) {
+      window_cells_->occupy(window_cells[i], window_positions[i], sequence);
+    }
+  } else {
+    window_cells = cells;
+  }
+  for (size_t i = 0; i < cells.size(); ++i) cells_.occupy(cells[i], positions[i], sequence);
+  return {};
+}
+
+Status KvCache::read(const ggml_tensor* tensor, size_t offset, void* to, size_t n_bytes) const {
+  if (tensor->buffer != device_buffer_.get()) {
+    ggml_backend_tensor_get(tensor, to, offset, n_bytes);
+    return {};
+  }
+  HOTSET_RETURN_IF_ERROR(
+      device_->download(device::QueueId::kCompute, tensor, offset, to, n_bytes, {"state", -1}));
+  return device_->wait_idle();
+}
+
+Status KvCache::write(ggml_tensor* tensor, size_t offset, const void* from, size_t n_bytes) const {
+  if (tensor->buffer != device_buffer_.get()) {
+    ggml_backend_tensor_set(tensor, from, offset, n_bytes);
+    return {};
+  }
+  HOTSET_RETURN_IF_ERROR(
+      device_->upload(device::QueueId::kCompute, tensor, offset, from, n_bytes, {"state", -1}));
+  return device_->wait_idle();
 }
 
 void KvCache::drop_unless_whole(SequenceId sequence) {

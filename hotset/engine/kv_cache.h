@@ -76,12 +76,25 @@ class KvCache {
   // those of windowed layers last. Requires: positions follow on those of their sequence.
   // Errors: kOutOfMemory, nothing is changed then.
   Status assign(std::span<const BatchToken> ubatch, std::vector<int32_t>& cells);
+  // Gives a sequence, which is empty, cells for `positions`, and for `window_positions`, the last
+  // of these, cells of windowed layers: `window_cells`, which are some of `cells` where these
+  // layers have none of their own. Requires: both ascending; if windowed layers have no cells of
+  // their own, both the same, or no windows. Errors: kOutOfMemory, nothing is changed then.
+  Status assign_restored(SequenceId sequence, std::span<const int32_t> positions,
+                         std::span<const int32_t> window_positions, std::vector<int32_t>& cells,
+                         std::vector<int32_t>& window_cells);
   // Takes positions [begin, end) away from a sequence, and all others as well if a windowed layer
   // no longer has what the next position would see: ask cells().last_position().
   void forget(SequenceId sequence, int32_t begin, int32_t end);
   // Lets `to`, which is empty, share positions [0, end) of `from`; none if windowed layers no
   // longer have what position `end` would see.
   void share(SequenceId from, SequenceId to, int32_t end);
+  const model::AttentionSpec& attention() const { return attention_; }
+  int64_t n_layer() const { return std::ssize(keys_); }
+  // Copies bytes of a tensor of the KV memory from or to the host's, and waits for it.
+  // Errors: kDevice.
+  Status read(const ggml_tensor* tensor, size_t offset, void* to, size_t n_bytes) const;
+  Status write(ggml_tensor* tensor, size_t offset, const void* from, size_t n_bytes) const;
   ggml_tensor* keys(int64_t layer) const { return keys_[static_cast<size_t>(layer)]; }
   // Requires: the values are not in the keys.
   ggml_tensor* values(int64_t layer) const { return values_[static_cast<size_t>(layer)]; }
@@ -123,6 +136,7 @@ class KvCache {
     int32_t cell = 0;
   };
   std::vector<Candidate> candidates_;
+  device::Device* device_ = nullptr;
   ggml_context_ptr context_;         // layers of the CPU
   ggml_context_ptr device_context_;  // layers of the device
   ggml_backend_buffer_ptr buffer_;   // null without such layers, as the next one
