@@ -169,6 +169,7 @@ Status Service::load() {
              server::Scheduler::create(*model_, {.n_parallel = options_.n_parallel,
                                                  .max_queued = options_.max_queued,
                                                  .prefill_chunk = options_.prefill_chunk,
+                                                 .saved_prompts = mib(options_.cache_ram_mib),
                                                  .end_ids = {ends.begin(), ends.end()}}));
   const std::filesystem::path path = options_.run.model.model;
   int64_t n_bytes = 0;

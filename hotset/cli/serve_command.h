@@ -16,11 +16,12 @@ struct ServeOptions {
   RunOptions run;
   std::string version;
   std::string host = "127.0.0.1";
-  int port = 8080;            // 0: any, which is said
-  int32_t n_parallel = 4;     // sequences decoded together
-  int32_t max_queued = 64;    // requests that may wait beyond them
-  int32_t prefill_chunk = 0;  // tokens of prompts between two decode steps; 0: the ubatch
-  std::string alias = {};     // name in answers; empty: the file's
+  int port = 8080;               // 0: any, which is said
+  int32_t n_parallel = 4;        // sequences decoded together
+  int32_t max_queued = 64;       // requests that may wait beyond them
+  int32_t prefill_chunk = 0;     // tokens of prompts between two decode steps; 0: the ubatch
+  int64_t cache_ram_mib = 1024;  // for prompts whose slot others have taken
+  std::string alias = {};        // name in answers; empty: the file's
   std::vector<std::string> api_keys = {};
   std::string api_key_file = {};  // a key per line; empty: none
   std::string cors_origin = {};

@@ -65,6 +65,11 @@ void add_serving(CLI::App& command, ServeOptions& o) {
                   "--ubatch-size")
       ->check(CLI::Range(0, 1 << 16))
       ->capture_default_str();
+  command
+      .add_option("--cache-ram-mib", o.cache_ram_mib,
+                  "Host memory for prompts that lost their place in the KV memory, MiB; 0: none")
+      ->check(CLI::Range(0, 1 << 26))
+      ->capture_default_str();
   command.add_option("--max-choices", o.max_choices, "Most choices (n) of a request")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();

@@ -38,6 +38,11 @@ void EngineModel::share_prefix(engine::SequenceId from, engine::SequenceId to, i
   engine_.share_prefix(from, to, end);
 }
 
+Status EngineModel::restore(engine::SequenceId sequence, std::span<const uint8_t> state) {
+  HOTSET_TRY([[maybe_unused]] const auto tokens, engine_.restore_sequence(sequence, state));
+  return {};
+}
+
 ExpertFigures EngineModel::expert_figures() const {
   if (engine_.cache() == nullptr) return {};
   const auto counts = engine_.cache()->core().total_statistics();

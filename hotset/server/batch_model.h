@@ -7,8 +7,10 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <vector>
 
 #include "hotset/base/error.h"
+#include "hotset/base/units.h"
 #include "hotset/engine/engine.h"
 
 namespace hotset::server {
@@ -42,6 +44,10 @@ class BatchModel {
   virtual void forget(engine::SequenceId sequence, int32_t begin, int32_t end) = 0;
   virtual void share_prefix(engine::SequenceId from, engine::SequenceId to, int32_t end) = 0;
   virtual int32_t next_position(engine::SequenceId sequence) const = 0;
+  // What save() of a sequence gives, and its state as bytes that restore() gives to another one.
+  virtual Bytes saved_bytes(engine::SequenceId sequence) const = 0;
+  virtual Result<std::vector<uint8_t>> save(engine::SequenceId sequence) const = 0;
+  virtual Status restore(engine::SequenceId sequence, std::span<const uint8_t> state) = 0;
   virtual ExpertFigures expert_figures() const { return {}; }
 };
 
@@ -64,6 +70,13 @@ class EngineModel final : public BatchModel {
   int32_t next_position(engine::SequenceId sequence) const override {
     return engine_.next_position(sequence);
   }
+  Bytes saved_bytes(engine::SequenceId sequence) const override {
+    return engine_.saved_bytes(sequence, 0);
+  }
+  Result<std::vector<uint8_t>> save(engine::SequenceId sequence) const override {
+    return engine_.save_sequence(sequence);
+  }
+  Status restore(engine::SequenceId sequence, std::span<const uint8_t> state) override;
   ExpertFigures expert_figures() const override;
 
  private:

@@ -67,6 +67,11 @@ void add_scheduler(const SchedulerStatus& s, Text& text) {
   text.value(s.prefill_us / 1e6, "phase=\"prefill\"");
   text.counter("preemptions_total", "Running choices that had to wait again for positions.",
                real(s.n_preempted));
+  text.counter("prompts_restored_total", "Prompts whose beginning came from host memory.",
+               real(s.n_restored));
+  text.gauge("saved_prompts", "Prompts in host memory.", real(s.n_saved));
+  text.gauge("saved_prompts_bytes", "Host memory that they take.",
+             static_cast<double>(s.saved_bytes.count));
   text.gauge("slots", "Sequences that are decoded together at most.", real(s.slots.size()));
   const auto n_busy = std::ranges::count_if(s.slots, [](const SlotStatus& b) { return b.is_busy; });
   text.gauge("slots_busy", "Sequences that are being served.", static_cast<double>(n_busy));

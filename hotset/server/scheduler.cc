@@ -6,6 +6,8 @@
 #include <limits>
 #include <optional>
 
+#include "hotset/base/log.h"
+
 namespace hotset::server {
 namespace {
 
@@ -17,6 +19,8 @@ constexpr int32_t kMaxShared = 64;
 // Positions that must be left beside a task's own before it joins others: room to grow, so that it
 // does not lose its slot at once.
 constexpr int32_t kRoomToGrow = 32;
+// Tokens that must be saved by copying a state to host memory or back, to be worth it.
+constexpr int32_t kWorthACopy = 32;
 
 int32_t common_prefix(std::span<const int32_t> a, std::span<const int32_t> b) {
   return static_cast<int32_t>(std::ranges::mismatch(a, b).in1 - a.begin());
@@ -134,7 +138,8 @@ Scheduler::Scheduler(BatchModel& model, SchedulerOptions options)
       options_(std::move(options)),
       n_ctx_(model.n_ctx()),
       n_vocab_(model.n_vocab()),
-      slots_(static_cast<size_t>(options_.n_parallel)) {
+      slots_(static_cast<size_t>(options_.n_parallel)),
+      store_(options_.saved_prompts) {
   for (size_t i = 0; i < slots_.size(); ++i) slots_[i].sequence = count(i);
   publish();
   thread_ = std::thread([this] { run(); });
@@ -361,6 +366,9 @@ void Scheduler::admit() {
     const auto [source, n_common] = best_prefix(*waiting_.front());
     Slot* slot = choose_slot(source, n_common);
     if (slot == nullptr || !has_room_for(*waiting_.front(), source, n_common)) return;
+    if (place_saved(*slot, n_common)) continue;
+    // A prompt that could not be taken from host memory may have cost the source its own.
+    if (source != nullptr && source->n_cached() < n_common) continue;
     std::unique_ptr<Task> task = std::move(waiting_.front());
     waiting_.pop_front();
     place(std::move(task), *slot, source, n_common);
@@ -373,8 +381,10 @@ void Scheduler::admit() {
 
 void Scheduler::place(std::unique_ptr<Task> task, Slot& slot, Slot* source, int32_t n_common) {
   if (&slot == source) {
+    keep(slot, n_common);
     model_.forget(slot.sequence, n_common, kAll);
   } else {
+    keep(slot, 0);
     clear(slot);
     if (source != nullptr) model_.share_prefix(source->sequence, slot.sequence, n_common);
   }
@@ -392,6 +402,49 @@ void Scheduler::place(std::unique_ptr<Task> task, Slot& slot, Slot* source, int3
   slot.task = std::move(task);
 }
 
+void Scheduler::keep(const Slot& slot, int32_t n_left) {
+  if (store_.capacity() == Bytes{} || slot.n_cached() - n_left < kWorthACopy) return;
+  for (const Slot& other : slots_) {
+    if (&other != &slot && common_prefix(other.cached, slot.cached) == slot.n_cached()) return;
+  }
+  if (store_.covers(slot.cached) || model_.saved_bytes(slot.sequence) > store_.capacity()) return;
+  auto state = model_.save(slot.sequence);
+  if (!state) {
+    log_warning("a prompt could not be saved: {}", state.error().message);
+    return;
+  }
+  store_.add({.tokens = slot.cached, .state = *std::move(state)});
+}
+
+bool Scheduler::place_saved(Slot& slot, int32_t n_common) {
+  Task& task = *waiting_.front();
+  if (!task.what().reuse_prompt) return false;
+  const int32_t n_best = std::min(count(store_.best_prefix(task.tokens)), task.n_tokens() - 1);
+  if (n_best - n_common < kWorthACopy) return false;
+  std::optional<SavedPrompt> saved = store_.take(task.tokens);
+  keep(slot, 0);
+  clear(slot);
+  // All of it must fit for a moment, also what is cut off again.
+  evict_idle(count(saved->tokens.size()));
+  if (model_.n_free() < count(saved->tokens.size())) {
+    store_.add(*std::move(saved));
+    return false;
+  }
+  if (const Status restored = model_.restore(slot.sequence, saved->state); !restored) {
+    log_warning("a saved prompt could not be restored: {}", restored.error().message);
+    model_.forget(slot.sequence, 0, kAll);
+    return false;
+  }
+  slot.cached = saved->tokens;
+  std::unique_ptr<Task> taken = std::move(waiting_.front());
+  waiting_.pop_front();
+  // What is cut off stays in host memory.
+  if (std::cmp_less(n_best, saved->tokens.size())) store_.add(*std::move(saved));
+  ++counts_.n_restored;
+  place(std::move(taken), slot, &slot, n_best);
+  return true;
+}
+
 void Scheduler::clear(Slot& slot) {
   if (!slot.cached.empty()) model_.forget(slot.sequence, 0, kAll);
   slot.cached.clear();
@@ -405,6 +458,7 @@ void Scheduler::evict_idle(int32_t n) {
       if (oldest == nullptr || slot.last_use < oldest->last_use) oldest = &slot;
     }
     if (oldest == nullptr) return;
+    keep(*oldest, 0);
     clear(*oldest);
   }
 }
@@ -425,6 +479,7 @@ void Scheduler::make_room(int32_t n) {
 }
 
 void Scheduler::preempt(Slot& slot) {
+  keep(slot, 0);
   clear(slot);
   ++counts_.n_preempted;
   waiting_.push_front(std::move(slot.task));
@@ -628,6 +683,8 @@ void Scheduler::end_all(StopReason reason) {
 void Scheduler::publish() {
   counts_.n_ctx = n_ctx_;
   counts_.n_used = n_ctx_ - model_.n_free();
+  counts_.n_saved = store_.n_prompts();
+  counts_.saved_bytes = store_.used();
   counts_.n_queued = count(static_cast<size_t>(std::ranges::count_if(
       waiting_, [](const auto& task) { return !task->started_us && task->choice == 0; })));
   counts_.slots.clear();

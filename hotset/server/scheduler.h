@@ -33,6 +33,7 @@
 #include "hotset/base/error.h"
 #include "hotset/server/batch_model.h"
 #include "hotset/server/generation.h"
+#include "hotset/server/prompt_store.h"
 
 namespace hotset::server {
 
@@ -40,6 +41,8 @@ struct SchedulerOptions {
   int32_t n_parallel = 4;     // sequences decoded together, 1 to engine::kMaxSequences
   int32_t max_queued = 64;    // requests accepted beyond n_parallel, at least 0
   int32_t prefill_chunk = 0;  // tokens of prompts between two decode steps; 0: the ubatch
+  // Host memory for what idle slots held before others took them; 0: none is kept.
+  Bytes saved_prompts = {};
   // Tokens with which the model ends its text, ascending.
   std::vector<int32_t> end_ids = {};
   const Clock* clock = &steady_clock();
@@ -69,7 +72,10 @@ struct SchedulerStatus {
   uint64_t n_decode_steps = 0;
   uint64_t n_prefill_steps = 0;
   uint64_t n_preempted = 0;  // tasks that had to wait again
-  double decode_us = 0;      // of the steps
+  uint64_t n_restored = 0;   // prompts whose beginning came from host memory
+  uint64_t n_saved = 0;      // in host memory now
+  Bytes saved_bytes;
+  double decode_us = 0;  // of the steps
   double prefill_us = 0;
   ExpertFigures experts = {};
 };
@@ -132,6 +138,12 @@ class Scheduler {
   // Null: all are busy.
   Slot* choose_slot(Slot* source, int32_t n_common);
   void place(std::unique_ptr<Task> task, Slot& slot, Slot* source, int32_t n_common);
+  // Keeps what `slot` holds in host memory, unless losing all but its first `n_left` tokens is no
+  // loss.
+  void keep(const Slot& slot, int32_t n_left);
+  // Gives the task, the first one that waits, a slot with a prompt from host memory, if that has
+  // more of it than `n_common`. False: it has not, or could not.
+  bool place_saved(Slot& slot, int32_t n_common);
   bool decode_step();
   bool prefill_step();
   // Frees what idle slots hold, the least recently used first, until `n` positions are free.
@@ -162,6 +174,7 @@ class Scheduler {
   std::deque<std::unique_ptr<Task>> waiting_;
   uint64_t n_uses_ = 0;
   std::vector<engine::BatchToken> batch_;
+  PromptStore store_;
   SchedulerStatus counts_;
 
   mutable std::mutex mutex_;  // of all below

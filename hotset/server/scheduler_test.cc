@@ -78,7 +78,8 @@ TEST(Scheduler, AnswersAsAloneWhateverRunsBeside) {
   constexpr uint64_t kSeed = 7;
   for (const int32_t n_ctx : {90, 200, 2000}) {
     FakeModel model(n_ctx, 8);
-    const auto scheduler = start(model, {.n_parallel = 4, .max_queued = 100});
+    const auto scheduler = start(
+        model, {.n_parallel = 4, .max_queued = 100, .saved_prompts = mib(n_ctx == 200 ? 1 : 0)});
     std::vector<std::thread> clients;
     for (uint64_t c = 0; c < 6; ++c) {
       clients.emplace_back([&, c] {
@@ -234,6 +235,44 @@ TEST(Scheduler, ComputesAgainWhatTheModelCannotShare) {
     EXPECT_EQ(sink->ids(), continuation(text_of(50), 12));
   }
   EXPECT_EQ(ask(*scheduler, text_of(40), 5).ids, continuation(text_of(40), 5));
+}
+
+TEST(Scheduler, TakesPromptsFromHostMemory) {
+  FakeModel model(300, 16);
+  const auto scheduler = start(model, {.n_parallel = 1, .saved_prompts = mib(1)});
+  // Two conversations in one slot.
+  Ids first = text_of(60);
+  Ids second = text_of(60, 25);
+  for (int turn = 0; turn < 3; ++turn) {
+    for (Ids* text : {&first, &second}) {
+      const Answer answer = ask(*scheduler, *text, 10);
+      EXPECT_EQ(answer.ids, continuation(*text, 10));
+      if (turn > 0) {
+        EXPECT_EQ(answer.result.n_reused, static_cast<int32_t>(text->size()) - 6);
+      }
+      append(*text, answer.ids);
+      append(*text, text_of(5, turn));
+    }
+  }
+  EXPECT_EQ(settled(*scheduler).n_restored, 4);
+  // A state that cannot be restored costs a computation, no more.
+  model.refuses_states = true;
+  const Answer answer = ask(*scheduler, first, 10);
+  EXPECT_EQ(answer.ids, continuation(first, 10));
+  EXPECT_EQ(answer.result.n_reused, 0);
+}
+
+TEST(Scheduler, SavedPromptsSurviveEviction) {
+  // Positions run out, and what is evicted comes back.
+  FakeModel model(150, 16);
+  const auto scheduler = start(model, {.n_parallel = 3, .saved_prompts = mib(1)});
+  for (int round = 0; round < 3; ++round) {
+    for (int32_t i = 0; i < 4; ++i) {
+      const Answer answer = ask(*scheduler, text_of(60, 10 * i), 8);
+      EXPECT_EQ(answer.ids, continuation(text_of(60, 10 * i), 8));
+      EXPECT_EQ(answer.result.n_reused, round == 0 ? 0 : 59) << round << " " << i;
+    }
+  }
 }
 
 TEST(Scheduler, RefusesWhatTheQueueDoesNotHold) {

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <cstring>
 #include <functional>
 #include <map>
 #include <memory>
@@ -59,6 +60,7 @@ class FakeModel final : public BatchModel {
   std::function<Status(std::span<const engine::BatchToken>)> on_decode;
   // As models with windowed layers may: nothing can be cut back or shared.
   bool forgets_all = false;
+  bool refuses_states = false;
   // Sizes of all batches so far: tokens, and how many of them wanted logits. Read it when idle.
   struct Batch {
     int32_t n_tokens = 0;
@@ -104,6 +106,27 @@ class FakeModel final : public BatchModel {
   }
   int32_t next_position(engine::SequenceId sequence) const override {
     return cells_.last_position(sequence) + 1;
+  }
+  Bytes saved_bytes(engine::SequenceId sequence) const override {
+    return {static_cast<int64_t>(cells_.cells_of(sequence).size()) * 4};
+  }
+  Result<std::vector<uint8_t>> save(engine::SequenceId sequence) const override {
+    std::vector<uint8_t> state;
+    for (const int32_t cell : cells_.cells_of(sequence)) {
+      const auto* bytes = reinterpret_cast<const uint8_t*>(&tokens_[static_cast<size_t>(cell)]);
+      state.insert(state.end(), bytes, bytes + 4);
+    }
+    return state;
+  }
+  Status restore(engine::SequenceId sequence, std::span<const uint8_t> state) override {
+    if (refuses_states) return make_error(ErrorCode::kCorrupt, "refused");
+    cells_.remove(sequence, 0, INT32_MAX);
+    for (size_t i = 0; i < state.size(); i += 4) {
+      HOTSET_TRY(const int32_t cell, cells_.find_next(sequence));
+      cells_.occupy(cell, static_cast<int32_t>(i / 4), sequence);
+      std::memcpy(&tokens_[static_cast<size_t>(cell)], state.data() + i, 4);
+    }
+    return {};
   }
   ExpertFigures expert_figures() const override {
     // Every token of a batch selects two experts, one of them resident.
