@@ -32,7 +32,7 @@ CacheTotals totals_of(const CacheCounts& what) {
           .uploaded = what.lanes.uploaded,
           .filled = what.lanes.filled,
           .cpu_read = what.lanes.cpu_read,
-          .upload_us = what.lanes.upload_us,
+          .upload_us = what.lanes.upload_us(),
           .cpu_us = what.lanes.cpu_us,
           .wait_us = what.lanes.wait_us};
 }
