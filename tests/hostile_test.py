@@ -50,7 +50,7 @@ REQUESTS = [
     ("a long header", http("GET", "/health", headers=["X: " + "a" * 60000]), (400, 431, None), ""),
     ("many headers", http("GET", "/health", headers=[f"X{i}: a" for i in range(500)]), (400, 431, None), ""),
     ("a header without colon", http("GET", "/health", headers=["nonsense"]), (400, 200), ""),
-    ("a null byte in a header", b"GET /health HTTP/1.1\r\nX: a\0b\r\n\r\n", (400, 200), ""),
+    ("a null byte in a header", b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: a\0b\r\n\r\n", (400, 200), ""),
     ("an unknown method", http("BREW", "/health"), (400, 405), ""),
     ("a path of dots", http("GET", "/../../etc/passwd"), (404, 400), ""),
     ("an encoded path of dots", http("GET", "/%2e%2e/%2e%2e/etc/passwd"), (404, 400), ""),
@@ -309,7 +309,7 @@ class LoadTest(ServerFixture):
               f"{counts['same']} of {counts['tokens']} tokens as alone, memory grown by {grown_kib} KiB")
         self.assertGreater(counts["answers"], self.CLIENTS)
         self.assertLess(grown_kib, 64 * 1024)
-        self.assertTrue(self.server.idle())
+        self.eventually(self.server.idle, "something still runs")
 
 
 if __name__ == "__main__":

@@ -348,11 +348,13 @@ std::string ApiServer::State::metrics() const {
 void ApiServer::State::register_all() {
   http.set_pre_routing_handler(
       [this](const Request& request, Response& response) { return before(request, response); });
-  http.set_expect_100_continue_handler([this](const Request& request, Response&) {
+  http.set_expect_100_continue_handler([this](const Request& request, Response& response) {
     const std::string length = request.get_header_value("Content-Length");
-    const bool is_too_long =
-        is_length(length) && std::stoull(length) > options.limits.max_body_bytes;
-    return is_too_long ? 413 : 100;
+    if (!is_length(length) || std::stoull(length) <= options.limits.max_body_bytes) return 100;
+    answer_and_close(response, {.status = 413,
+                                .message = fmt::format("the body has {} bytes, expected at most {}",
+                                                       length, options.limits.max_body_bytes)});
+    return 413;
   });
   http.set_error_handler([](const Request&, Response& response) {
     if (!response.body.empty()) return HandlerResponse::Unhandled;
