@@ -88,7 +88,8 @@ class Browser:
 
     def until(self, expression, what):
         deadline = time.monotonic() + TIMEOUT_S
-        while not self.value(expression):
+        # While a page loads, some of it is not there yet.
+        while not self.value("(() => { try { return Boolean(" + expression + "); } catch { return false; } })()"):
             if time.monotonic() > deadline:
                 raise AssertionError(f"{what}: {expression}")
             time.sleep(0.05)

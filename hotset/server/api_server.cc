@@ -260,7 +260,8 @@ bool ApiServer::State::read_body(const Request& request, Response& response,
   });
   body_bytes -= n_counted;
   if (was_read) return true;
-  if (is_too_long) {
+  // httplib may have counted as well.
+  if (is_too_long || response.status == 413) {
     answer_and_close(
         response, {.status = 413, .message = fmt::format("the body has more than {} bytes", most)});
   } else if (is_too_much) {

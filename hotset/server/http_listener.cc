@@ -25,6 +25,7 @@ namespace {
 
 constexpr double kSliceS = 0.1;  // how long a wait lasts before it looks whether to stop
 constexpr int kBacklog = 128;
+constexpr int kSendBuffer = 128 << 10;
 constexpr double kGraceS = 3;  // for answers that are being written when all ends
 
 thread_local Connection* current_connection = nullptr;
@@ -235,6 +236,8 @@ void HttpListener::accept_connections() {
     }
     const int on = 1;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+    // What a client does not read waits in the kernel's memory up to here, for every connection.
+    setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &kSendBuffer, sizeof(kSendBuffer));
     bool is_full = false;
     {
       const std::lock_guard lock(mutex_);
