@@ -4,11 +4,11 @@
 find_program(npm npm)
 if(NOT npm)
   message(FATAL_ERROR "npm is missing: scripts/setup installs it. It fetches the Jinja implementation "
-                      "that chat templates need.")
+                      "that chat templates need, and the client that the server is tested with.")
 endif()
 file(COPY "${SOURCE}/package.json" "${SOURCE}/package-lock.json" DESTINATION "${FOLDER}")
 execute_process(
-  COMMAND "${npm}" ci --ignore-scripts --no-audit --no-fund --prefer-offline
+  COMMAND "${npm}" ci --ignore-scripts --legacy-peer-deps --no-audit --no-fund --prefer-offline
   WORKING_DIRECTORY "${FOLDER}" RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE output)
 if(NOT status EQUAL 0)
   message(FATAL_ERROR "npm could not fetch the packages of ${SOURCE}/package-lock.json. The first build "

@@ -1,7 +1,6 @@
 #include "hotset/cli/cache_verdict.h"
 
 #include <fmt/ranges.h>
-#include <ggml.h>
 
 #include <algorithm>
 #include <cmath>
@@ -115,9 +114,7 @@ void note_refused(const engine::Engine& engine, CacheState& state) {
     const auto& layers = group.spec.layers;
     state.refused_layers.insert(state.refused_layers.end(), layers.begin(), layers.end());
     const auto& weights = engine.model().weights().layers[static_cast<size_t>(layers.front())];
-    for (const ggml_tensor* matrix : weights.experts.matrices()) {
-      if (matrix == nullptr) continue;
-      const std::string_view name = ggml_type_name(matrix->type);
+    for (const std::string_view name : engine::bank_type_names(weights.experts)) {
       if (!std::ranges::contains(types, name)) types.push_back(name);
     }
   }

@@ -193,9 +193,6 @@ void add_model_options(CLI::App& command, ModelOptions& o) {
   add_engine_options(command, o);
 }
 
-namespace {
-
-// Flags of what engine/sampler.h does, in its order.
 void add_sampling(CLI::App& command, RunOptions& o) {
   command
       .add_option("--logit-bias", o.logit_bias,
@@ -244,11 +241,7 @@ void add_sampling(CLI::App& command, RunOptions& o) {
       ->capture_default_str();
 }
 
-void add_chat(CLI::App& command, RunOptions& o) {
-  command.add_flag("-i,--interactive", o.interactive,
-                   "Hold a conversation: each line of stdin is a message (\\ at its end: goes on), "
-                   "/clear, /exit; -p or -f is the first one");
-  command.add_option("--system", o.system, "System message of the conversation");
+void add_chat_template(CLI::App& command, RunOptions& o) {
   command
       .add_option("--chat-template", o.chat_template,
                   "How messages become a prompt: auto (the model's own, else what fits its "
@@ -260,6 +253,16 @@ void add_chat(CLI::App& command, RunOptions& o) {
       .add_option("--chat-template-kwargs", o.chat_variables,
                   "Variables of the chat template: {\"enable_thinking\": false}")
       ->type_name("JSON");
+}
+
+namespace {
+
+void add_chat(CLI::App& command, RunOptions& o) {
+  command.add_flag("-i,--interactive", o.interactive,
+                   "Hold a conversation: each line of stdin is a message (\\ at its end: goes on), "
+                   "/clear, /exit; -p or -f is the first one");
+  command.add_option("--system", o.system, "System message of the conversation");
+  add_chat_template(command, o);
 }
 
 void add_run(CLI::App& app, int& exit_status) {

@@ -9,9 +9,14 @@ class App;
 namespace hotset::cli {
 
 struct ModelOptions;
+struct RunOptions;
 
 // The flags of every command that computes with a model: the file, the device, the cache and so on.
 void add_model_options(CLI::App& command, ModelOptions& options);
+// Flags of what engine/sampler.h does, in its order.
+void add_sampling(CLI::App& command, RunOptions& options);
+// --chat-template and its variables.
+void add_chat_template(CLI::App& command, RunOptions& options);
 
 // --list-devices, which prints and ends the program with success.
 void add_list_devices(CLI::App& command);

@@ -232,6 +232,10 @@ Status EngineSession::start_recording(const ModelOptions& options) {
   return recorder_->begin(*std::move(header), engine::served_layers(*engine_));
 }
 
+std::string EngineSession::verdict() const {
+  return cache_verdict(cache_state(*engine_, asked_cache_));
+}
+
 bool EngineSession::keep_going() {
   if (report_requests_ && ReportRequestScope::take()) {
     if (const Status status = report_statistics(); !status) {

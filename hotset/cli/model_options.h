@@ -61,6 +61,10 @@ class EngineSession {
                                      engine::EngineOptions engine_options);
 
   engine::Engine& engine() const { return *engine_; }
+  // Null: nothing is recorded.
+  const engine::RoutingRecorder* recorder() const { return recorder_.get(); }
+  // The verdict line, as things are now.
+  std::string verdict() const;
 
   // As Engine::decode, and between two ubatches Ctrl-C ends it (kCancelled) and statistics are
   // printed when SIGUSR1 asks for them. Errors: those of Engine::decode; kIo, the trace cannot be

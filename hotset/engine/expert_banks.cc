@@ -43,6 +43,14 @@ std::vector<const ggml_tensor*> bank_tensors(const FeedForwardWeights& experts) 
   return tensors;
 }
 
+std::vector<std::string_view> bank_type_names(const FeedForwardWeights& experts) {
+  std::vector<std::string_view> names;
+  for (const ggml_tensor* tensor : bank_tensors(experts)) {
+    names.emplace_back(ggml_type_name(tensor->type));
+  }
+  return names;
+}
+
 ExpertBanks::ExpertBanks(const LoadedModel& model, device::Device& device, const ExpertCache& cache)
     : model_(model),
       device_(device),

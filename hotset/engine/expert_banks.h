@@ -18,6 +18,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <string_view>
 #include <vector>
 
 #include "hotset/base/error.h"
@@ -51,6 +52,8 @@ struct BankedLayer {
 
 // The tensors of a layer's experts that go into banks.
 std::vector<const ggml_tensor*> bank_tensors(const FeedForwardWeights& experts);
+// The names of their types, one for each tensor.
+std::vector<std::string_view> bank_type_names(const FeedForwardWeights& experts);
 
 class ExpertBanks {
  public:

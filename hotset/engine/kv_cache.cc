@@ -172,9 +172,15 @@ Status KvCache::assign(std::span<const BatchToken> ubatch, std::vector<int32_t>&
                         window_cells_->n_cells(), window_cells_->n_used(), n);
     }
   }
+  // So many are free; which ones depends on the sequence.
+  const auto occupy = [](KvCells& kind, const BatchToken& token) {
+    const int32_t cell = kind.find_next(token.sequence).value();
+    kind.occupy(cell, token.position, token.sequence);
+    return cell;
+  };
   for (size_t i = 0; i < n; ++i) {
-    cells_.occupy(all[i], ubatch[i].position, ubatch[i].sequence);
-    if (window_cells_) window_cells_->occupy(all[n + i], ubatch[i].position, ubatch[i].sequence);
+    all[i] = occupy(cells_, ubatch[i]);
+    if (window_cells_) all[n + i] = occupy(*window_cells_, ubatch[i]);
   }
   return {};
 }

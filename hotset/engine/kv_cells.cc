@@ -16,6 +16,7 @@ void check_sequence(SequenceId sequence) {
 KvCells::KvCells(int32_t n_cells) : cells_(static_cast<size_t>(n_cells)) {
   HOTSET_CHECK(n_cells > 0);
   last_positions_.fill(-1);
+  last_cells_.fill(-1);
 }
 
 Status KvCells::find_free(std::span<int32_t> out) const {
@@ -30,6 +31,19 @@ Status KvCells::find_free(std::span<int32_t> out) const {
                     n_used_, n_cells(), out.size());
 }
 
+Result<int32_t> KvCells::find_next(SequenceId sequence) const {
+  check_sequence(sequence);
+  const auto is_free = [](const Cell& cell) { return cell.sequences == 0; };
+  const int32_t begin = std::max(first_free_, last_cells_[static_cast<size_t>(sequence)] + 1);
+  auto found = std::find_if(cells_.begin() + std::min(begin, n_cells()), cells_.end(), is_free);
+  if (found == cells_.end()) {
+    found = std::find_if(cells_.begin() + std::min(first_free_, n_cells()), cells_.end(), is_free);
+  }
+  if (found != cells_.end()) return static_cast<int32_t>(found - cells_.begin());
+  return make_error(ErrorCode::kOutOfMemory,
+                    "the context is full: all {} positions are used (raise -c)", n_cells());
+}
+
 void KvCells::occupy(int32_t cell, int32_t position, SequenceId sequence) {
   HOTSET_CHECK(cell >= 0 && cell < n_cells() && position >= 0);
   check_sequence(sequence);
@@ -41,6 +55,8 @@ void KvCells::occupy(int32_t cell, int32_t position, SequenceId sequence) {
   if (cell == first_free_) ++first_free_;
   int32_t& last = last_positions_[static_cast<size_t>(sequence)];
   last = std::max(last, position);
+  int32_t& last_cell = last_cells_[static_cast<size_t>(sequence)];
+  last_cell = std::max(last_cell, cell);
 }
 
 void KvCells::free(int32_t cell) {
@@ -73,7 +89,7 @@ void KvCells::remove(SequenceId sequence, int32_t begin, int32_t end) {
     }
   }
   while (used_end_ > 0 && cells_[static_cast<size_t>(used_end_) - 1].sequences == 0) --used_end_;
-  update_last_position(sequence);
+  update_last(sequence);
 }
 
 void KvCells::copy(SequenceId from, SequenceId to, int32_t begin, int32_t end) {
@@ -84,15 +100,19 @@ void KvCells::copy(SequenceId from, SequenceId to, int32_t begin, int32_t end) {
       c.sequences |= bit(to);
     }
   }
-  update_last_position(to);
+  update_last(to);
 }
 
-void KvCells::update_last_position(SequenceId sequence) {
+void KvCells::update_last(SequenceId sequence) {
   int32_t last = -1;
+  int32_t last_cell = -1;
   for (int32_t cell = 0; cell < used_end_; ++cell) {
-    if (belongs_to(cell, sequence)) last = std::max(last, position(cell));
+    if (!belongs_to(cell, sequence)) continue;
+    last = std::max(last, position(cell));
+    last_cell = cell;
   }
   last_positions_[static_cast<size_t>(sequence)] = last;
+  last_cells_[static_cast<size_t>(sequence)] = last_cell;
 }
 
 std::vector<int32_t> KvCells::cells_of(SequenceId sequence) const {

@@ -33,6 +33,12 @@ class KvCells {
   // Errors: kOutOfMemory if fewer are free.
   Status find_free(std::span<int32_t> out) const;
 
+  // The free cell for the next token of `sequence`: the lowest one behind all of its cells, so that
+  // they are in the order of their positions and attention adds up in that order, whoever else has
+  // cells between; only where none is free there, the lowest one.
+  // Errors: kOutOfMemory if none is free.
+  Result<int32_t> find_next(SequenceId sequence) const;
+
   // Requires: the cell is free, position >= 0.
   void occupy(int32_t cell, int32_t position, SequenceId sequence);
 
@@ -73,11 +79,12 @@ class KvCells {
     uint64_t sequences = 0;  // bit s: belongs to sequence s
   };
 
-  void update_last_position(SequenceId sequence);
+  void update_last(SequenceId sequence);
 
   std::vector<Cell> cells_;
   // Kept up to date, because every decode step asks for them and contexts are long.
   std::array<int32_t, kMaxSequences> last_positions_;
+  std::array<int32_t, kMaxSequences> last_cells_;  // highest ones, -1 for none
   int32_t n_used_ = 0;
   int32_t used_end_ = 0;
   int32_t first_free_ = 0;  // no cell below it is free

@@ -215,5 +215,34 @@ TEST(KvCellsDeathTest, MisuseIsABug) {
   EXPECT_DEATH(KvCells(0), "");
 }
 
+TEST(KvCells, NextCellsFollowOnTheSequencesOwn) {
+  KvCells cells(10);
+  // Sequence 0 at even cells, 1 at odd ones.
+  for (int32_t i = 0; i < 6; ++i) cells.occupy(i, i / 2, i % 2);
+  cells.remove(0, 0, 100);
+  // Sequence 1 does not go back to what 0 has left; a new one begins there.
+  EXPECT_EQ(cells.find_next(1), 6);
+  EXPECT_EQ(cells.find_next(2), 0);
+  cells.copy(1, 2, 0, 2);
+  EXPECT_EQ(cells.find_next(2), 4);
+  for (int32_t i = 0; i < 4; ++i) {
+    const int32_t cell = cells.find_next(1).value();
+    EXPECT_EQ(cell, 6 + i);
+    cells.occupy(cell, 3 + i, 1);
+  }
+  // Nothing is free behind them.
+  for (const int32_t expected : {0, 2, 4}) {
+    const int32_t cell = cells.find_next(1).value();
+    EXPECT_EQ(cell, expected);
+    cells.occupy(cell, 7 + expected, 1);
+  }
+  const auto full = cells.find_next(1);
+  ASSERT_FALSE(full);
+  EXPECT_EQ(full.error().code, ErrorCode::kOutOfMemory);
+  // What is taken back can be taken again.
+  cells.remove(1, 6, 100);
+  EXPECT_EQ(cells.find_next(1), 9);
+}
+
 }  // namespace
 }  // namespace hotset::engine

@@ -151,4 +151,16 @@ Result<TraceReader> RoutingRecorder::kept() const {
   return TraceReader::from(std::make_unique<KeptSource>(*this), "recorded routing");
 }
 
+std::vector<std::byte> RoutingRecorder::copy_kept(Bytes most) const {
+  HOTSET_CHECK(!group_by_layer_.empty());
+  std::vector<std::byte> bytes;
+  encode_header(header_, bytes);
+  const auto n_chunks = static_cast<size_t>(most.count) / kChunkBytes + 1;
+  const size_t first = chunks_.size() - std::min(chunks_.size(), n_chunks);
+  for (size_t i = first; i < chunks_.size(); ++i) {
+    bytes.insert(bytes.end(), chunks_[i].bytes.begin(), chunks_[i].bytes.end());
+  }
+  return bytes;
+}
+
 }  // namespace hotset::engine

@@ -63,6 +63,9 @@ class RoutingRecorder {
   // A reader of the lookups in memory, which borrows them: nothing may be recorded while it reads.
   // Requires: begin() succeeded.
   Result<TraceReader> kept() const;
+  // The trace of the last lookups in memory, at most about `most` of them, as the bytes of a file:
+  // for a replay while recording goes on. Requires: begin() succeeded.
+  std::vector<std::byte> copy_kept(Bytes most) const;
   int64_t n_kept() const { return n_kept_; }
   int64_t n_recorded() const { return n_recorded_; }  // of the kept layers
   bool was_cut() const { return n_kept_ < n_recorded_; }

@@ -1,0 +1,214 @@
+#include "hotset/cli/cache_reporter.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "hotset/base/clock.h"
+#include "hotset/base/log.h"
+#include "hotset/cli/cache_report.h"
+#include "hotset/cli/cache_verdict.h"
+#include "hotset/trace/byte_source.h"
+
+namespace hotset::cli {
+namespace {
+
+constexpr int64_t kHalfLifeTokens = 256;
+// Of the routing that is replayed beside the cache: at 48 layers of 8 experts some 4,000 tokens.
+constexpr Bytes kWindow = mib(8);
+constexpr double kCompareEveryUs = 10e6;
+
+CacheTotals totals_of(const CacheCounts& what) {
+  const LookupCounts& c = what.counts;
+  return {.lookups = c.lookups,
+          .tokens = c.tokens,
+          .selected = c.selected,
+          .hits = c.hits,
+          .uploads = c.uploads,
+          .cpu = c.cpu,
+          .streamed = c.streamed,
+          .fills = c.fills,
+          .evictions = c.evictions,
+          .uploaded = what.lanes.uploaded,
+          .filled = what.lanes.filled,
+          .cpu_read = what.lanes.cpu_read,
+          .upload_us = what.lanes.upload_us(),
+          .cpu_us = what.lanes.cpu_us,
+          .wait_us = what.lanes.wait_us};
+}
+
+CacheCounts counts_of(const engine::DeviceCache& cache, int32_t layer) {
+  CacheCounts sum;
+  for (int i = 0; i < kBatchClasses; ++i) {
+    const auto batch = static_cast<BatchClass>(i);
+    sum += {.counts = cache.core().statistics(layer)[batch], .lanes = cache.totals(layer, batch)};
+  }
+  return sum;
+}
+
+std::string split_text(const engine::DeviceCache& cache, double upload_us, double cpu_us) {
+  if (!cache.why_bypassed().empty()) {
+    return fmt::format("the CPU computes everything: {}", cache.why_bypassed());
+  }
+  const auto& share = cache.options().cpu_share;
+  if (share) return fmt::format("the CPU takes {:g} of the misses, as asked", *share);
+  return fmt::format(
+      "auto: for each lookup the split that should be done first; an expert alone takes {:.0f} us "
+      "to upload and {:.0f} us on the CPU",
+      upload_us, cpu_us);
+}
+
+CacheGroupView group_view(const engine::Engine& engine, int32_t group) {
+  const engine::DeviceCache& cache = *engine.cache();
+  const GroupSpec& spec = cache.core().spec(group);
+  const auto bytes = static_cast<double>(spec.bytes_per_expert().count);
+  const plan::LaneCosts& costs = cache.costs(group);
+  CacheGroupView view{.layers = spec.layers,
+                      .n_experts = static_cast<int32_t>(spec.n_experts()),
+                      .n_slots = cache.core().slots(group).n_slots(),
+                      .expert_bytes = spec.bytes_per_expert(),
+                      .upload_us = costs.upload_solo_us.at(bytes),
+                      .cpu_us = costs.cpu_solo.turn_us + costs.cpu_solo.expert_us.at(1)};
+  view.split = view.n_slots == view.n_experts ? "every expert is resident"
+               : view.n_slots == 0            ? "no slots: the CPU computes everything"
+                                              : split_text(cache, view.upload_us, view.cpu_us);
+  return view;
+}
+
+}  // namespace
+
+// --- ExpertUses
+
+void ExpertUses::observe(int64_t layer, std::span<const int32_t> ids, int64_t n_tokens) {
+  const auto at = static_cast<size_t>(layer);
+  if (at >= layers_.size()) layers_.resize(at + 1);
+  Layer& l = layers_[at];
+  for (const int32_t id : ids) {
+    if (id < 0) continue;
+    if (std::cmp_greater_equal(id, l.uses.size())) l.uses.resize(static_cast<size_t>(id) + 1);
+    l.uses[static_cast<size_t>(id)] += 1;
+  }
+  l.n_tokens += n_tokens;
+  if (l.n_tokens < kHalfLifeTokens) return;
+  l.n_tokens = 0;
+  for (float& uses : l.uses) uses /= 2;
+}
+
+std::vector<float> ExpertUses::of(int64_t layer) const {
+  const auto at = static_cast<size_t>(layer);
+  return at < layers_.size() ? layers_[at].uses : std::vector<float>();
+}
+
+// --- EngineCacheReporter
+
+EngineCacheReporter::EngineCacheReporter(const EngineSession& session, const ExpertUses* uses)
+    : session_(session), uses_(uses) {}
+
+EngineCacheReporter::~EngineCacheReporter() {
+  stops_ = true;
+  if (comparing_.joinable()) comparing_.join();
+}
+
+CacheTotals EngineCacheReporter::totals() {
+  const engine::Engine& engine = session_.engine();
+  if (engine.cache() == nullptr) return {};
+  CacheCounts sum;
+  for (int32_t layer = 0; layer < engine.spec().n_layer; ++layer) {
+    sum += counts_of(*engine.cache(), layer);
+  }
+  return totals_of(sum);
+}
+
+CacheView EngineCacheReporter::view() {
+  const engine::Engine& engine = session_.engine();
+  CacheView view{.verdict = session_.verdict(), .totals = totals()};
+  if (engine.device() != nullptr) {
+    view.device = engine.device()->info().name;
+    for (const plan::DevicePlan& device : engine.plan().memory.devices) {
+      for (const plan::PlanItem& item : device.items) {
+        view.memory.emplace_back(item.name, item.bytes);
+      }
+      view.device_memory = device.total_memory;
+    }
+  }
+  const engine::DeviceCache* cache = engine.cache();
+  if (cache == nullptr) return view;
+  view.is_on = cache->why_bypassed().empty();
+  view.policy = cache->options().policy;
+  view.memory.emplace_back("experts", cache->banks().device_bytes());
+  for (int32_t group = 0; group < cache->core().n_groups(); ++group) {
+    view.groups.push_back(group_view(engine, group));
+  }
+  for (int32_t layer = 0; layer < engine.spec().n_layer; ++layer) {
+    const int32_t group = cache->core().group_of(layer);
+    if (group < 0) continue;
+    CacheLayerView shown{
+        .layer = layer, .group = group, .totals = totals_of(counts_of(*cache, layer))};
+    for (const int32_t slot : cache->core().slot_map(layer)) {
+      shown.is_resident.push_back(slot != kNoSlot);
+    }
+    if (uses_ != nullptr) shown.uses = uses_->of(layer);
+    if (!shown.uses.empty()) shown.uses.resize(shown.is_resident.size());
+    view.layers.push_back(std::move(shown));
+  }
+  compare_now_and_then();
+  const std::lock_guard lock(mutex_);
+  view.comparison = comparison_;
+  if (view.comparison) {
+    view.comparison->age_s = (steady_clock().now_us() - compared_at_us_) / 1e6;
+  }
+  return view;
+}
+
+void EngineCacheReporter::compare_now_and_then() {
+  const engine::RoutingRecorder* recorder = session_.recorder();
+  if (recorder == nullptr || recorder->n_kept() == 0 || is_comparing_) return;
+  if (recorder->n_kept() == n_compared_) return;
+  {
+    const std::lock_guard lock(mutex_);
+    const double age_us = steady_clock().now_us() - compared_at_us_;
+    if (comparison_ && age_us < kCompareEveryUs) return;
+  }
+  if (comparing_.joinable()) comparing_.join();
+  n_compared_ = recorder->n_kept();
+  const engine::DeviceCache& cache = *session_.engine().cache();
+  sim::ReplayOptions options{.policy = cache.options().policy,
+                             .share = {.is_auto = !cache.options().cpu_share,
+                                       .fixed = cache.options().cpu_share.value_or(0)},
+                             .skip_tokens = 0,
+                             .max_decode_tokens = cache.options().max_decode_tokens,
+                             .fills = cache.options().fills,
+                             .rates = cache.options().rates.value_or(plan::kTypicalRates),
+                             .cancelled = &stops_};
+  for (int32_t g = 0; g < cache.core().n_groups(); ++g) {
+    options.slots.push_back(cache.core().slots(g).n_slots());
+  }
+  is_comparing_ = true;
+  comparing_ = std::thread(
+      [this, trace = recorder->copy_kept(kWindow), options = std::move(options)]() mutable {
+        compare(std::move(trace), std::move(options));
+        is_comparing_ = false;
+      });
+}
+
+void EngineCacheReporter::compare(std::vector<std::byte> trace, sim::ReplayOptions options) {
+  const sim::TraceOpener open = [&] {
+    return TraceReader::from(std::make_unique<MemorySource>(trace), "recorded routing");
+  };
+  const auto own = sim::replay(open, options);
+  options.policy = "belady";
+  options.share = {};
+  const auto best = own ? sim::replay(open, options) : own;
+  if (!best) {
+    if (best.error().code != ErrorCode::kCancelled) {
+      log_warning("the routing could not be replayed: {}", best.error().message);
+    }
+    return;
+  }
+  const std::lock_guard lock(mutex_);
+  compared_at_us_ = steady_clock().now_us();
+  comparison_ = CacheComparison{
+      .n_lookups = own->lookups, .hit_rate = own->hit_rate(), .best_hit_rate = best->hit_rate()};
+}
+
+}  // namespace hotset::cli

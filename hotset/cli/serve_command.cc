@@ -1,0 +1,224 @@
+#include "hotset/cli/serve_command.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <utility>
+
+#include "hotset/base/log.h"
+#include "hotset/cli/cache_reporter.h"
+#include "hotset/engine/chat_template_source.h"
+#include "hotset/server/api_server.h"
+#include "hotset/server/batch_model.h"
+#include "hotset/server/scheduler.h"
+
+namespace hotset::cli {
+namespace {
+
+// SIGTERM and Ctrl-C as something to wait for. The second one ends the process. One at a time.
+class StopSignal {
+ public:
+  StopSignal() {
+    if (pipe2(pipe_.data(), O_CLOEXEC | O_NONBLOCK) != 0) pipe_ = {-1, -1};
+    write_end = pipe_[1];
+    struct sigaction action = {};
+    action.sa_handler = [](int) {
+      const int saved = errno;
+      const char byte = 0;
+      // Full: it was told already.
+      [[maybe_unused]] const ssize_t n = ::write(write_end, &byte, 1);
+      errno = saved;
+    };
+    action.sa_flags = static_cast<int>(SA_RESTART | SA_RESETHAND);
+    sigaction(SIGTERM, &action, nullptr);
+    sigaction(SIGINT, &action, nullptr);
+  }
+  ~StopSignal() {
+    std::signal(SIGTERM, SIG_DFL);
+    std::signal(SIGINT, SIG_DFL);
+    for (const int fd : pipe_) close(fd);
+  }
+  StopSignal(const StopSignal&) = delete;
+  StopSignal& operator=(const StopSignal&) = delete;
+
+  void wait() const {
+    pollfd p{.fd = pipe_[0], .events = POLLIN, .revents = 0};
+    while (poll(&p, 1, -1) < 0 && errno == EINTR) {
+    }
+  }
+
+ private:
+  static inline int write_end = -1;
+  std::array<int, 2> pipe_{};
+};
+
+Result<std::vector<std::string>> all_keys(const ServeOptions& options) {
+  std::vector<std::string> keys = options.api_keys;
+  if (!options.api_key_file.empty()) {
+    HOTSET_TRY(const std::string text, read_text(options.api_key_file));
+    for (size_t begin = 0; begin < text.size();) {
+      const size_t end = std::min(text.find('\n', begin), text.size());
+      std::string line = text.substr(begin, end - begin);
+      begin = end + 1;
+      while (!line.empty() && (line.back() == '\r' || line.back() == ' ')) line.pop_back();
+      if (!line.empty()) keys.push_back(std::move(line));
+    }
+    if (keys.empty()) {
+      return make_error(ErrorCode::kInvalidArgument, "--api-key-file: {}: found no key in it",
+                        options.api_key_file);
+    }
+  }
+  for (const std::string& key : keys) {
+    if (!key.empty()) continue;
+    return make_error(ErrorCode::kInvalidArgument, "--api-key: found an empty key");
+  }
+  return keys;
+}
+
+bool is_loopback(const std::string& host) {
+  return host == "localhost" || host == "::1" || host.starts_with("127.");
+}
+
+std::string address(const std::string& host, int port) {
+  return host.contains(':') ? fmt::format("http://[{}]:{}", host, port)
+                            : fmt::format("http://{}:{}", host, port);
+}
+
+class Service {
+ public:
+  explicit Service(ServeOptions options) : options_(std::move(options)) {}
+
+  // Loads the model. The server answers 503 meanwhile.
+  Status start();
+  void run();
+  Status finish() { return session_->finish(); }
+
+ private:
+  Status load();
+  engine::EngineOptions with_uses(engine::EngineOptions flags);
+
+  ServeOptions options_;
+  ExpertUses uses_;  // outlives the engine
+  std::optional<EngineSession> session_;
+  std::optional<text::Tokenizer> tokenizer_;
+  std::optional<text::ChatTemplate> template_;
+  std::unique_ptr<EngineCacheReporter> cache_;
+  std::unique_ptr<server::EngineModel> model_;
+  std::unique_ptr<server::Scheduler> scheduler_;
+  std::unique_ptr<server::ApiServer> server_;  // ends first
+};
+
+engine::EngineOptions Service::with_uses(engine::EngineOptions flags) {
+  flags.n_outputs = options_.n_parallel;
+  flags.n_sequences = options_.n_parallel;
+  const bool may_cache = options_.run.model.device != "none" && flags.cache_bytes != Bytes{};
+  if (may_cache) {
+    flags.observe_routing = [this](int64_t layer, std::span<const int32_t> ids, int64_t n_tokens) {
+      uses_.observe(layer, ids, n_tokens);
+    };
+  }
+  return flags;
+}
+
+Status Service::start() {
+  HOTSET_TRY(const Sampling sampling, make_sampling(options_.run));
+  HOTSET_TRY(const engine::EngineOptions flags, engine_options(options_.run.model));
+  HOTSET_TRY(std::vector<std::string> keys, all_keys(options_));
+  if (keys.empty() && !is_loopback(options_.host)) {
+    log_warning("--host {}: anyone who reaches this port may use the model (--api-key)",
+                options_.host);
+  }
+  server::ServerOptions server_options{
+      .version = options_.version,
+      .limits = {.max_connections = options_.max_connections,
+                 .max_body_bytes = static_cast<size_t>(options_.max_body_mib) << 20,
+                 .header_s = options_.client_timeout_s,
+                 .read_gap_s = options_.client_timeout_s,
+                 .write_gap_s = options_.client_timeout_s},
+      .api_keys = std::move(keys),
+      .cors_origin = options_.cors_origin,
+      .defaults = {.sampler = sampling.options,
+                   .max_tokens = options_.run.n_predict,
+                   .max_choices = options_.max_choices},
+      .chat_variables = options_.run.chat_variables};
+  server_ = std::make_unique<server::ApiServer>(std::move(server_options));
+  HOTSET_RETURN_IF_ERROR(server_->listen(options_.host, options_.port));
+  HOTSET_TRY(session_, EngineSession::start(options_.run.model, with_uses(flags)));
+  HOTSET_RETURN_IF_ERROR(check_logit_bias(sampling.options, session_->engine()));
+  return load();
+}
+
+Status Service::load() {
+  engine::Engine& engine = session_->engine();
+  HOTSET_TRY(tokenizer_, model_tokenizer(engine));
+  HOTSET_TRY(template_, engine::load_chat_template(engine.model().file(), *tokenizer_,
+                                                   options_.run.chat_template));
+  cache_ = std::make_unique<EngineCacheReporter>(*session_, &uses_);
+  model_ = std::make_unique<server::EngineModel>(
+      engine,
+      [this](std::span<const engine::BatchToken> batch) { return session_->decode(batch); });
+  const std::span<const int32_t> ends = tokenizer_->end_of_generation_ids();
+  HOTSET_TRY(scheduler_,
+             server::Scheduler::create(*model_, {.n_parallel = options_.n_parallel,
+                                                 .max_queued = options_.max_queued,
+                                                 .prefill_chunk = options_.prefill_chunk,
+                                                 .saved_prompts = mib(options_.cache_ram_mib),
+                                                 .end_ids = {ends.begin(), ends.end()}}));
+  const std::filesystem::path path = options_.run.model.model;
+  int64_t n_bytes = 0;
+  for (const model::TensorInfo& tensor : engine.model().file().tensors()) {
+    n_bytes += tensor.n_bytes.count;
+  }
+  server_->serve({.scheduler = scheduler_.get(),
+                  .tokenizer = &*tokenizer_,
+                  .chat_template = &*template_,
+                  .cache = cache_.get(),
+                  .name = options_.alias.empty() ? path.filename().string() : options_.alias,
+                  .path = path.string(),
+                  .architecture = engine.spec().architecture,
+                  .n_bytes = n_bytes,
+                  .n_ctx_train = engine.spec().n_ctx_train,
+                  .n_embd = engine.spec().n_embd});
+  return {};
+}
+
+void Service::run() {
+  const StopSignal stop;
+  log_info("serving at {} ({} sequences of at most {} tokens together)",
+           address(options_.host, server_->port()), options_.n_parallel,
+           session_->engine().n_ctx());
+  stop.wait();
+  log_info("stopping: what runs has {:g} s to end; a second signal ends it at once",
+           options_.drain_s);
+  server_->drain();
+  scheduler_->close();
+  if (!scheduler_->wait_until_idle(options_.drain_s * 1e6)) {
+    log_warning("stopped before every request had ended");
+  }
+  scheduler_->end();  // cancels the rest; their answers say so
+  server_->end();
+}
+
+}  // namespace
+
+Status serve(ServeOptions options) {
+  // Where the command that tunes servers looks for the routing.
+  const char* trace = std::getenv("LLAMA_MOE_CACHE_TRACE");
+  if (trace != nullptr && *trace != '\0' && options.run.model.cache.trace_out.empty()) {
+    options.run.model.cache.trace_out = trace;
+  }
+  options.run.model.cache.stats = true;
+  Service service(std::move(options));
+  HOTSET_RETURN_IF_ERROR(service.start());
+  service.run();
+  return service.finish();
+}
+
+}  // namespace hotset::cli

@@ -1,0 +1,84 @@
+// The bodies of requests, checked: pure functions from text to plain values. What a model makes of
+// them (tokens, templates) comes later.
+// Thread-safe: pure functions.
+#ifndef HOTSET_SERVER_API_REQUESTS_H_
+#define HOTSET_SERVER_API_REQUESTS_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "hotset/engine/sampler.h"
+#include "hotset/server/api_error.h"
+
+namespace hotset::server {
+
+// What a request gets where it does not say, and what it may ask for.
+struct RequestDefaults {
+  engine::SamplerOptions sampler = {};
+  int32_t max_tokens = -1;
+  int32_t max_choices = 16;  // n, and prompts times n
+};
+
+// How to generate, whatever the endpoint.
+struct GenerationSettings {
+  engine::SamplerOptions sampler = {};
+  std::optional<uint64_t> seed = {};  // none: another one each time
+  int32_t max_tokens = -1;
+  int32_t n_choices = 1;
+  int32_t n_logprobs = -1;  // -1: none
+  bool ignore_end = false;
+  bool reuse_prompt = true;
+  std::vector<std::string> stop = {};
+};
+
+struct ChatRequest {
+  GenerationSettings settings = {};
+  std::string model = {};       // as given; answers repeat it
+  std::string messages = "[]";  // JSON array, in the form that templates expect
+  std::string tools = {};       // JSON array; empty: none
+  std::string variables = {};   // JSON object for the template; empty: none
+  bool add_generation_prompt = true;
+  bool splits_reasoning = true;
+  bool stream = false;
+  bool include_usage = false;  // streamed
+};
+
+// A prompt as text or as token ids.
+using Prompt = std::variant<std::string, std::vector<int32_t>>;
+
+struct CompletionRequest {
+  GenerationSettings settings = {};
+  std::string model = {};
+  std::vector<Prompt> prompts = {};  // at least 1; of complete() exactly 1
+  bool echo = false;
+  bool stream = false;
+  bool include_usage = false;
+  bool return_tokens = false;
+};
+
+struct TokenizeRequest {
+  std::string content = {};
+  bool add_special = false;
+  bool parse_special = true;
+  bool with_pieces = false;
+};
+
+// POST /v1/chat/completions and /apply-template.
+ApiResult<ChatRequest> parse_chat_request(std::string_view body, const RequestDefaults& defaults);
+// POST /v1/completions.
+ApiResult<CompletionRequest> parse_completion_request(std::string_view body,
+                                                      const RequestDefaults& defaults);
+// POST /completion, in the shape that clients of ggml servers use.
+ApiResult<CompletionRequest> parse_native_request(std::string_view body,
+                                                  const RequestDefaults& defaults);
+ApiResult<TokenizeRequest> parse_tokenize_request(std::string_view body);
+// The ids of POST /detokenize.
+ApiResult<std::vector<int32_t>> parse_detokenize_request(std::string_view body);
+
+}  // namespace hotset::server
+
+#endif  // HOTSET_SERVER_API_REQUESTS_H_

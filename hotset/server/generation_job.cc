@@ -1,0 +1,135 @@
+#include "hotset/server/generation_job.h"
+
+#include <fmt/core.h>
+
+#include <ctime>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <utility>
+
+#include "hotset/server/json_fields.h"
+
+namespace hotset::server {
+namespace {
+
+uint64_t any_seed() {
+  std::random_device device;
+  return uint64_t{device()} << 32 | device();
+}
+
+ApiError submit_error(const Error& error, size_t n_prompt, int32_t n_ctx) {
+  ApiError result = api_error(error);
+  if (std::cmp_greater(n_prompt, n_ctx)) {
+    result.param = "prompt";
+    result.code = "context_length_exceeded";
+    result.message = fmt::format(
+        "the prompt has {} tokens, but the context holds {}; shorten it, or start the server with "
+        "a "
+        "larger -c",
+        n_prompt, n_ctx);
+  }
+  return result;
+}
+
+std::tm local_time() {
+  const std::time_t now = std::time(nullptr);
+  std::tm fields = {};
+  localtime_r(&now, &fields);
+  return fields;
+}
+
+}  // namespace
+
+ApiResult<std::unique_ptr<GenerationJob>> GenerationJob::start(
+    Scheduler& scheduler, const text::Tokenizer& tokenizer,
+    std::vector<std::vector<int32_t>> prompts, const GenerationSettings& settings,
+    JobOptions options) {
+  const auto n_prompts = static_cast<int32_t>(prompts.size());
+  std::unique_ptr<GenerationJob> job(new GenerationJob(scheduler, n_prompts * settings.n_choices));
+  for (const engine::LogitBias& bias : settings.sampler.logit_bias) {
+    if (bias.id < tokenizer.n_tokens()) continue;
+    return std::unexpected(
+        ApiError{.message = fmt::format("logit_bias: found token id {}, expected 0 to {}", bias.id,
+                                        tokenizer.n_tokens() - 1),
+                 .param = "logit_bias"});
+  }
+  int32_t choice = 0;
+  for (std::vector<int32_t>& prompt : prompts) {
+    GenerationRequest request{.prompt = std::move(prompt),
+                              .max_tokens = settings.max_tokens,
+                              .ignore_end = settings.ignore_end,
+                              .reuse_prompt = settings.reuse_prompt,
+                              .n_logprobs = settings.n_logprobs,
+                              .sampler = settings.sampler};
+    request.sampler.seed = settings.seed ? *settings.seed : any_seed();
+    for (int32_t i = 0; i < settings.n_choices; ++i) {
+      request.sinks.push_back(std::make_shared<ReplySink>(
+          tokenizer, job->channel_,
+          ReplyOptions{.choice = choice++,
+                       .stop = settings.stop,
+                       .keeps_tokens = options.keeps_tokens || settings.n_logprobs >= 0,
+                       .format = options.format}));
+    }
+    const size_t n_prompt = request.prompt.size();
+    const auto id = scheduler.submit(std::move(request));
+    // What was submitted before ends with the job.
+    if (!id) return std::unexpected(submit_error(id.error(), n_prompt, scheduler.n_ctx()));
+    job->ids_.push_back(*id);
+  }
+  return job;
+}
+
+GenerationJob::~GenerationJob() { cancel(); }
+
+void GenerationJob::cancel() {
+  for (const RequestId id : ids_) scheduler_.cancel(id);
+}
+
+std::optional<ReplyEvent> GenerationJob::take(double timeout_us) {
+  std::optional<ReplyEvent> event = channel_->take(timeout_us);
+  if (event && event->end) ++n_ended_;
+  return event;
+}
+
+ApiResult<std::vector<int32_t>> prompt_ids(const text::Tokenizer& tokenizer, const Prompt& prompt) {
+  if (const auto* given = std::get_if<std::vector<int32_t>>(&prompt)) return *given;
+  auto ids = tokenizer.encode(std::get<std::string>(prompt), {.parse_special = true});
+  if (!ids) return std::unexpected(api_error(ids.error()));
+  const bool has_bos = !ids->empty() && tokenizer.bos() == ids->front();
+  if (tokenizer.adds_bos() && tokenizer.bos() && !has_bos) {
+    ids->insert(ids->begin(), *tokenizer.bos());
+  }
+  if (ids->empty()) {
+    return std::unexpected(
+        ApiError{.message = "prompt: found \"\", expected a text", .param = "prompt"});
+  }
+  return *std::move(ids);
+}
+
+ApiResult<std::string> render_chat(const text::ChatTemplate& chat_template,
+                                   const ChatRequest& request, const std::string& variables) {
+  Json merged = variables.empty() ? Json::object() : Json::parse(variables, nullptr, false);
+  if (!merged.is_object()) merged = Json::object();
+  if (!request.variables.empty()) merged.update(Json::parse(request.variables, nullptr, false));
+  std::string messages = request.messages;
+  if (!chat_template.mentions("developer")) {
+    Json list = Json::parse(messages, nullptr, false);
+    for (Json& message : list) {
+      if (message["role"] == "developer") message["role"] = "system";
+    }
+    messages = list.dump(-1, ' ', false, Json::error_handler_t::replace);
+  }
+  auto rendered = chat_template.render({.messages = std::move(messages),
+                                        .tools = request.tools,
+                                        .variables = merged.empty() ? std::string() : merged.dump(),
+                                        .add_generation_prompt = request.add_generation_prompt,
+                                        .now = local_time()});
+  if (rendered) return *std::move(rendered);
+  ApiError error = api_error(rendered.error());
+  // Messages that cost a template too much are the caller's.
+  if (error.status >= 500) error.status = 400;
+  error.param = "messages";
+  return std::unexpected(std::move(error));
+}
+
+}  // namespace hotset::server

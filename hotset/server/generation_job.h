@@ -1,0 +1,68 @@
+// One request to generate, from its checked body to its answer: the prompts as tokens, the
+// scheduler's requests, and what comes back as one stream of events. Ends what still runs when it
+// is destroyed. Thread-compatible: the thread that answers the client.
+#ifndef HOTSET_SERVER_GENERATION_JOB_H_
+#define HOTSET_SERVER_GENERATION_JOB_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "hotset/server/api_error.h"
+#include "hotset/server/api_requests.h"
+#include "hotset/server/reply.h"
+#include "hotset/server/scheduler.h"
+#include "hotset/text/chat_template.h"
+#include "hotset/text/tokenizer.h"
+
+namespace hotset::server {
+
+struct JobOptions {
+  std::optional<text::ReplyFormat> format = {};  // of a chat's replies
+  bool keeps_tokens = false;                     // events for every token
+};
+
+class GenerationJob {
+ public:
+  // Requires: scheduler and tokenizer outlive this.
+  // Errors: a prompt longer than the context: 400 with both numbers; a full queue: 503; options of
+  // the sampler, tokens that are none: 400.
+  static ApiResult<std::unique_ptr<GenerationJob>> start(Scheduler& scheduler,
+                                                         const text::Tokenizer& tokenizer,
+                                                         std::vector<std::vector<int32_t>> prompts,
+                                                         const GenerationSettings& settings,
+                                                         JobOptions options);
+  ~GenerationJob();
+  GenerationJob(const GenerationJob&) = delete;
+  GenerationJob& operator=(const GenerationJob&) = delete;
+
+  int32_t n_choices() const { return n_choices_; }  // over all prompts
+  bool done() const { return n_ended_ == n_choices_; }
+  // The next event; nothing if none comes within the time.
+  std::optional<ReplyEvent> take(double timeout_us);
+  void cancel();
+
+ private:
+  GenerationJob(Scheduler& scheduler, int32_t n_choices)
+      : scheduler_(scheduler), n_choices_(n_choices) {}
+
+  Scheduler& scheduler_;
+  std::shared_ptr<ReplyChannel> channel_ = std::make_shared<ReplyChannel>();
+  std::vector<RequestId> ids_;
+  int32_t n_choices_;
+  int32_t n_ended_ = 0;
+};
+
+// The ids of a prompt: a text in which control tokens count as such, with the BOS that texts of
+// this model begin with, once. Errors: 400.
+ApiResult<std::vector<int32_t>> prompt_ids(const text::Tokenizer& tokenizer, const Prompt& prompt);
+
+// What a chat's messages become. Errors: 400: the template refuses them; 503: it takes too much.
+ApiResult<std::string> render_chat(const text::ChatTemplate& chat_template,
+                                   const ChatRequest& request, const std::string& variables);
+
+}  // namespace hotset::server
+
+#endif  // HOTSET_SERVER_GENERATION_JOB_H_

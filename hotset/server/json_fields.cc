@@ -1,0 +1,175 @@
+#include "hotset/server/json_fields.h"
+
+#include <fmt/core.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "hotset/text/utf8.h"
+
+namespace hotset::server {
+namespace {
+
+// Whether brackets of `text` are nested more deeply than is accepted. The parser itself would go as
+// deep as the text does, and so would everything that walks the value.
+bool is_too_deep(std::string_view text) {
+  int depth = 0;
+  bool in_string = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (in_string) {
+      if (c == '\\') ++i;
+      if (c == '"') in_string = false;
+    } else if (c == '"') {
+      in_string = true;
+    } else if (c == '[' || c == '{') {
+      if (++depth > kMaxJsonDepth) return true;
+    } else if (c == ']' || c == '}') {
+      --depth;
+    }
+  }
+  return false;
+}
+
+// What the parser says, without its own name and number in front.
+std::string reason(std::string_view what) {
+  const size_t end = what.find("] ");
+  return std::string(end == std::string_view::npos ? what : what.substr(end + 2));
+}
+
+std::string shortened(std::string text) {
+  constexpr size_t kMost = 60;
+  if (text.size() <= kMost) return text;
+  text.resize(kMost);
+  text.resize(text::valid_utf8_prefix(text));
+  return text + "...";
+}
+
+}  // namespace
+
+ApiResult<Json> parse_json(std::string_view text) {
+  if (is_too_deep(text)) {
+    return std::unexpected(ApiError{
+        .message = fmt::format("the body is nested more than {} levels deep", kMaxJsonDepth)});
+  }
+  try {
+    return Json::parse(text);
+  } catch (const Json::exception& error) {
+    return std::unexpected(ApiError{
+        .message = fmt::format("the body is no JSON: {}", shortened(reason(error.what())))});
+  }
+}
+
+std::string found_text(const Json& value) {
+  if (value.is_array()) return value.empty() ? "an empty array" : "an array";
+  if (value.is_object()) return "an object";
+  return shortened(value.dump(-1, ' ', false, Json::error_handler_t::replace));
+}
+
+std::unexpected<ApiError> field_error(std::string_view field, const Json& found,
+                                      std::string_view expected) {
+  return std::unexpected(ApiError{
+      .message = fmt::format("{}: found {}, expected {}", field, found_text(found), expected),
+      .param = std::string(field)});
+}
+
+Fields::Fields(const Json& object, std::string path) : object_(object), path_(std::move(path)) {
+  HOTSET_CHECK(object.is_object());
+}
+
+const Json* Fields::find(std::string_view name) const {
+  if (!status_) return nullptr;
+  const auto at = object_.find(name);
+  return at == object_.end() || at->is_null() ? nullptr : &*at;
+}
+
+void Fields::fail(ApiError error) {
+  if (status_) status_ = std::unexpected(std::move(error));
+}
+
+void Fields::fail(std::string_view name, const Json& found, std::string_view expected) {
+  fail(field_error(full(name), found, expected).error());
+}
+
+void Fields::flag(std::string_view name, bool& out) {
+  const Json* value = find(name);
+  if (value == nullptr) return;
+  if (!value->is_boolean()) return fail(name, *value, "true or false");
+  out = value->get<bool>();
+}
+
+void Fields::number(std::string_view name, float& out, double min, double max) {
+  const Json* value = find(name);
+  if (value == nullptr) return;
+  const double found = value->is_number() ? value->get<double>() : NAN;
+  if (!(found >= min && found <= max)) {
+    return fail(name, *value, fmt::format("a number from {:g} to {:g}", min, max));
+  }
+  out = static_cast<float>(found);
+}
+
+void Fields::integer(std::string_view name, std::optional<int64_t>& out, int64_t min, int64_t max) {
+  const Json* value = find(name);
+  if (value == nullptr) return;
+  const bool is_large = value->is_number_unsigned() && value->get<uint64_t>() > INT64_MAX;
+  std::optional<int64_t> found;
+  if (value->is_number_integer() && !is_large) {
+    found = value->get<int64_t>();
+  } else if (value->is_number_float()) {
+    // Programs in languages with one kind of numbers write 5.0.
+    const double exact = value->get<double>();
+    if (exact == std::floor(exact) && std::abs(exact) < 1e15) found = static_cast<int64_t>(exact);
+  }
+  if (!found || *found < min || *found > max) {
+    return fail(name, *value, fmt::format("a whole number from {} to {}", min, max));
+  }
+  out = found;
+}
+
+void Fields::integer(std::string_view name, int32_t& out, int64_t min, int64_t max) {
+  std::optional<int64_t> value;
+  integer(name, value, min, max);
+  if (value) out = static_cast<int32_t>(*value);
+}
+
+void Fields::text(std::string_view name, std::string& out) {
+  const Json* value = find(name);
+  if (value == nullptr) return;
+  if (!value->is_string()) return fail(name, *value, "a string");
+  out = value->get<std::string>();
+}
+
+void Fields::texts(std::string_view name, std::vector<std::string>& out, size_t max_texts) {
+  const Json* value = find(name);
+  if (value == nullptr) return;
+  std::vector<std::string> found;
+  const auto add = [&](const Json& item) {
+    if (item.is_string() && !item.get_ref<const std::string&>().empty()) {
+      found.push_back(item.get<std::string>());
+    }
+    return item.is_string();
+  };
+  if (value->is_array()) {
+    for (size_t i = 0; i < value->size(); ++i) {
+      if (!add((*value)[i])) return fail(fmt::format("{}[{}]", name, i), (*value)[i], "a string");
+    }
+  } else if (!add(*value)) {
+    return fail(name, *value, "a string or an array of strings");
+  }
+  if (found.size() > max_texts) {
+    return fail({.message = fmt::format("{}: found {} strings, expected at most {}", full(name),
+                                        found.size(), max_texts),
+                 .param = full(name)});
+  }
+  out = std::move(found);
+}
+
+void Fields::object_text(std::string_view name, std::string& out) {
+  const Json* value = find(name);
+  if (value == nullptr) return;
+  if (!value->is_object()) return fail(name, *value, "an object");
+  out = value->dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+}  // namespace hotset::server

@@ -1,0 +1,69 @@
+// Reads a JSON object's fields into variables, checked. The first field that is wrong ends up as an
+// error that names it, what was found and what was expected; the others are then left alone. A
+// field that is absent or null leaves its variable as it is. Thread-compatible.
+#ifndef HOTSET_SERVER_JSON_FIELDS_H_
+#define HOTSET_SERVER_JSON_FIELDS_H_
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "hotset/server/api_error.h"
+
+namespace hotset::server {
+
+using Json = nlohmann::ordered_json;
+
+// How deep arrays and objects may be nested. More is nobody's request, and costs stack.
+inline constexpr int kMaxJsonDepth = 64;
+
+// The value of a JSON text. Errors: no JSON (with the place), or nested too deeply.
+ApiResult<Json> parse_json(std::string_view text);
+
+// A value for messages: "hot", 3, true, "an array", ...; cut where it is long.
+std::string found_text(const Json& value);
+
+// An error about a field.
+std::unexpected<ApiError> field_error(std::string_view field, const Json& found,
+                                      std::string_view expected);
+
+class Fields {
+ public:
+  // `path` is put in front of names in messages, as "stream_options.". Requires: `object` is an
+  // object and outlives this.
+  explicit Fields(const Json& object, std::string path = {});
+
+  // The field's value; null if it is absent, null, or an error has happened.
+  const Json* find(std::string_view name) const;
+
+  void flag(std::string_view name, bool& out);
+  // A number in [min, max].
+  void number(std::string_view name, float& out, double min, double max);
+  void integer(std::string_view name, int32_t& out, int64_t min, int64_t max);
+  void integer(std::string_view name, std::optional<int64_t>& out, int64_t min, int64_t max);
+  void text(std::string_view name, std::string& out);
+  // A string, or an array of strings; empty ones are left out.
+  void texts(std::string_view name, std::vector<std::string>& out, size_t max_texts);
+  // An object or array, as JSON text.
+  void object_text(std::string_view name, std::string& out);
+
+  void fail(std::string_view name, const Json& found, std::string_view expected);
+  void fail(ApiError error);
+
+  // The first error.
+  const ApiResult<void>& status() const { return status_; }
+
+ private:
+  std::string full(std::string_view name) const { return path_ + std::string(name); }
+
+  const Json& object_;
+  std::string path_;
+  ApiResult<void> status_;
+};
+
+}  // namespace hotset::server
+
+#endif  // HOTSET_SERVER_JSON_FIELDS_H_
