@@ -478,8 +478,9 @@ class ChatTemplateTest(unittest.TestCase):
     def tearDownClass(cls):
         cls.render.close()
 
-    def check(self, request):
-        wanted = expected(request)
+    def check(self, request, wanted_of=None):
+        """`wanted_of`: the request whose text is wanted, if it is another one."""
+        wanted = expected(wanted_of or request)
         found = type(self).render(request)
         shown = f"\ntemplate: {request['template']}\nmessages: {request['messages']}"
         if "text" in wanted:
@@ -525,8 +526,10 @@ class ChatTemplateTest(unittest.TestCase):
                 request = {"template": template, "messages": messages, "add_generation_prompt": prompt}
                 if tools is not None:
                     request["tools"] = tools
+                # Arguments that are JSON text are objects for the template.
+                of_objects = dict(request, messages=CONVERSATIONS[5]) if messages is as_strings else None
                 with self.subTest(name=path.stem, messages=messages, tools=tools, prompt=prompt):
-                    n_texts += self.check(request)
+                    n_texts += self.check(request, of_objects)
             self.assertGreater(n_texts, 40, path.stem)
 
     def test_expressions(self):

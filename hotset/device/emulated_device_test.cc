@@ -586,7 +586,7 @@ TEST(EmulatedSpec, EveryMistakeIsNamed) {
   for (const auto& [spec, message] : std::initializer_list<Mistake>{
            {"emulated", "found 'emulated', expected emu or emu:key=value"},
            {"", "found '', expected emu"},
-           {"emu:", "found key '', expected one of: mib, gbps"},
+           {"emu:", "found key '', expected one of: mib, fast_mib"},
            {"emu:mib", "mib: found no value, expected mib=a whole number from 1 to 16777216"},
            {"emu:mib=", "mib: found '', expected a whole number"},
            {"emu:mib=0", "mib: found '0'"},
@@ -596,7 +596,7 @@ TEST(EmulatedSpec, EveryMistakeIsNamed) {
            {"emu:mib=1,mib=2", "key 'mib' twice"},
            {"emu:mib=1,", "found key ''"},
            {"emu:,mib=1", "found key ''"},
-           {"emu:MIB=1", "found key 'MIB', expected one of: mib, gbps"},
+           {"emu:MIB=1", "found key 'MIB', expected one of: mib, fast_mib"},
            {"emu:mib=1;gbps=2", "mib: found '1;gbps=2'"},
            {"emu:gbps=0", "gbps: found '0', expected a number from 0.001 to 1e+06"},
            {"emu:gbps=-3", "gbps: found '-3'"},

@@ -457,18 +457,30 @@ class NaiveCrfAuto : public Policy {
       const TestCache::Options options = {.max_inserts = judged ? SIZE_MAX : 0,
                                           .best_scored_first = false};
       const auto outcome = caches_[i].lookup(lookup_, options);
-      if (judged) hits_[i] += static_cast<double>(outcome.hits.size());
+      if (!judged) continue;
+      hits_[i] += static_cast<double>(outcome.hits.size());
+      recent_hits_[i] += static_cast<double>(outcome.hits.size());
     }
     if (!judged) return;
     selected_ += static_cast<double>(lookup_.experts.size());
+    recent_selected_ += static_cast<double>(lookup_.experts.size());
     if (layer_index != shape_.n_layers - 1) return;
     const auto best = static_cast<size_t>(std::ranges::max_element(hits_) - hits_.begin());
-    if (hits_[best] / selected_ - hits_[followed_] / selected_ > CrfAuto::kMargin) {
+    const auto now =
+        static_cast<size_t>(std::ranges::max_element(recent_hits_) - recent_hits_.begin());
+    const auto recent = [&](size_t i) { return recent_hits_[i] / recent_selected_; };
+    if (recent(now) - recent(followed_) > CrfAuto::kRecentMargin) {
+      followed_ = now;
+    } else if (hits_[best] / selected_ - hits_[followed_] / selected_ > CrfAuto::kMargin &&
+               recent(followed_) - recent(best) < CrfAuto::kRecentMargin / 2) {
       followed_ = best;
     }
     const double decay = std::exp2(-n_tokens / CrfAuto::kRateHalfLifeTokens);
     for (double& hits : hits_) hits *= decay;
     selected_ *= decay;
+    const double recent_decay = std::exp2(-n_tokens / CrfAuto::kRecentHalfLifeTokens);
+    for (double& hits : recent_hits_) hits *= recent_decay;
+    recent_selected_ *= recent_decay;
   }
 
   Candidate followed_candidate() const { return static_cast<Candidate>(followed_); }
@@ -483,6 +495,8 @@ class NaiveCrfAuto : public Policy {
   TestLookup lookup_;
   std::array<double, kCandidates> hits_ = {};
   double selected_ = 0;
+  std::array<double, kCandidates> recent_hits_ = {};
+  double recent_selected_ = 0;
   size_t followed_ = static_cast<size_t>(Candidate::kBlend);
 };
 

@@ -67,8 +67,9 @@ void read_logit_bias(Fields& fields, std::vector<engine::LogitBias>& out) {
 
 void read_seed(Fields& fields, std::optional<uint64_t>& out) {
   const Json* value = fields.find("seed");
-  // Clients write -1 for "any".
-  if (value != nullptr && *value == -1) return;
+  // Clients write -1 for "any". An unsigned number is asked first: compared with -1 the largest one
+  // is equal.
+  if (value != nullptr && !value->is_number_unsigned() && *value == -1) return;
   if (value != nullptr && value->is_number_unsigned()) {
     out = value->get<uint64_t>();
     return;
