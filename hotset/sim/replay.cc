@@ -208,8 +208,8 @@ Status Replayer::step(const TraceLookup& traced) {
   HOTSET_RETURN_IF_ERROR(lanes_->complete_fills(*cache_));
 
   const auto layer = static_cast<size_t>(traced.layer);
-  const bool counts = clock_[layer] >= options_->skip_tokens &&
-                      traced.n_tokens() <= options_->max_counted_tokens;
+  const bool counts =
+      clock_[layer] >= options_->skip_tokens && traced.n_tokens() <= options_->max_counted_tokens;
   const bool bypassed = is_bypassed(traced);
   clock_[layer] += traced.n_tokens();
   if (counts) {

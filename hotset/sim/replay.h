@@ -31,7 +31,7 @@ struct ReplayOptions {
   std::string policy = {};          // a name of the policy registry
   std::vector<int64_t> slots = {};  // of each group of the trace, 0 for one that is not cached
   CpuShare share = {};
-  int64_t skip_tokens = 100;  // of each layer, replayed but not counted; 0 or more
+  int64_t skip_tokens = 100;               // of each layer, replayed but not counted; 0 or more
   int32_t max_counted_tokens = INT32_MAX;  // lookups of more tokens are replayed but not counted
   // Lookups of more tokens are prefills: they evict nothing, and stream what is not resident.
   int32_t max_decode_tokens = 32;
