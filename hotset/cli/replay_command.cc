@@ -1,9 +1,6 @@
 #include "hotset/cli/replay_command.h"
 
-#include <cerrno>
 #include <charconv>
-#include <cstdio>
-#include <cstring>
 #include <system_error>
 #include <utility>
 
@@ -11,6 +8,7 @@
 #include "hotset/cli/progress_bar.h"
 #include "hotset/cli/replay_chart.h"
 #include "hotset/cli/replay_report.h"
+#include "hotset/cli/text_file.h"
 
 namespace hotset::cli {
 namespace {
@@ -27,19 +25,6 @@ Result<sim::CpuShare> parse_share(const std::string& text) {
                       "--share: found \"{}\", expected a number from 0 to 1, or auto", text);
   }
   return sim::CpuShare{.fixed = value};
-}
-
-Status write_file(const std::string& path, const std::string& text) {
-  std::FILE* file = std::fopen(path.c_str(), "wb");
-  if (file == nullptr) {
-    return make_error(ErrorCode::kIo, "{}: cannot be written: {}", path, std::strerror(errno));
-  }
-  const bool written = std::fwrite(text.data(), 1, text.size(), file) == text.size();
-  const int write_error = errno;
-  const bool closed = std::fclose(file) == 0;
-  if (written && closed) return {};
-  return make_error(ErrorCode::kIo, "{}: cannot be written: {}", path,
-                    std::strerror(written ? errno : write_error));
 }
 
 }  // namespace
@@ -88,7 +73,7 @@ Result<std::string> run_replay(const ReplayCommandOptions& options) {
   if (!options.svg_path.empty()) {
     const ChartAxis axis =
         options.cache_mib.empty() ? ChartAxis::kCachePercent : ChartAxis::kCacheMib;
-    HOTSET_RETURN_IF_ERROR(write_file(options.svg_path, replay_chart(rows, axis)));
+    HOTSET_RETURN_IF_ERROR(write_text_file(options.svg_path, replay_chart(rows, axis)));
   }
   switch (options.format) {
     case ReplayFormat::kCsv:

@@ -9,6 +9,7 @@
 #include "hotset/cli/command.h"
 #include "hotset/cli/interrupt.h"
 #include "hotset/cli/model_flags.h"
+#include "hotset/cli/text_file.h"
 #include "hotset/cli/tune_record.h"
 #include "hotset/cli/tune_report.h"
 #include "hotset/cli/tune_run.h"

@@ -1,9 +1,6 @@
 #include "hotset/cli/tune_record.h"
 
-#include <cerrno>
-#include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <system_error>
@@ -11,6 +8,7 @@
 
 #include "hotset/base/log.h"
 #include "hotset/cli/replay_report.h"
+#include "hotset/cli/text_file.h"
 #include "hotset/cli/tune_report.h"
 
 namespace hotset::cli {
@@ -226,19 +224,6 @@ TuneRecord load_tune_record(const std::string& path, const std::string& key) {
   }
   if (record->key != key || !std::filesystem::exists(record->trace)) return empty;
   return *std::move(record);
-}
-
-Status write_text_file(const std::string& path, const std::string& text) {
-  std::FILE* file = std::fopen(path.c_str(), "wb");
-  if (file == nullptr) {
-    return make_error(ErrorCode::kIo, "{}: cannot be written: {}", path, std::strerror(errno));
-  }
-  const bool written = std::fwrite(text.data(), 1, text.size(), file) == text.size();
-  const int write_error = errno;
-  const bool closed = std::fclose(file) == 0;
-  if (written && closed) return {};
-  return make_error(ErrorCode::kIo, "{}: cannot be written: {}", path,
-                    std::strerror(written ? errno : write_error));
 }
 
 Status save_tune_record(const std::string& path, const TuneRecord& record) {

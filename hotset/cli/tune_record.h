@@ -27,9 +27,6 @@ TuneRecord load_tune_record(const std::string& path, const std::string& key);
 // Replaces the file whole: a reader finds the old one or the new one. Errors: kIo.
 Status save_tune_record(const std::string& path, const TuneRecord& record);
 
-// Writes a file. Errors: kIo.
-Status write_text_file(const std::string& path, const std::string& text);
-
 // The settings as a configuration file that --config reads. Requires: outcome.chosen.
 std::string tune_config(const TuneOutcome& outcome, const TuneCommandOptions& options);
 

@@ -98,11 +98,11 @@ Result<double> DeviceExecutor::finish_cpu_lane(const LaneJob& job, Bytes reads) 
 }
 
 template <typename Job>
-Status DeviceExecutor::on_cpu_lane(const char* name, int64_t layer, Job&& job, const Bytes& reads) {
+Result<double> DeviceExecutor::on_cpu_lane(const char* name, int64_t layer, Job&& job,
+                                           const Bytes& reads) {
   const LaneJob started{.name = name, .layer = layer, .start_us = device_.now_us()};
   lane_.start(job);
-  HOTSET_TRY([[maybe_unused]] const double us, finish_cpu_lane(started, reads));
-  return {};
+  return finish_cpu_lane(started, reads);
 }
 
 Status DeviceExecutor::run(std::span<const BatchToken> ubatch, std::span<const int32_t> cells,
@@ -287,10 +287,8 @@ Result<double> DeviceExecutor::compute_all_on_cpu(int64_t layer, KeptGraph& expe
                                                   int64_t n_rows) {
   HOTSET_TRY(const Bytes reads, chosen_bytes(layer, n_rows));
   const HostTensors& host = graphs_->host();
-  const LaneJob started{.name = "experts", .layer = layer, .start_us = device_.now_us()};
   auto job = [&] { return cpu_.compute(experts.graph); };
-  lane_.start(job);
-  HOTSET_TRY(const double us, finish_cpu_lane(started, reads));
+  HOTSET_TRY(const double us, on_cpu_lane("experts", layer, job, reads));
   const size_t n_bytes =
       static_cast<size_t>(n_rows * model_.spec().router.n_expert_used) * host.results->nb[1];
   HOTSET_RETURN_IF_ERROR(device_.upload(QueueId::kCompute, graphs_->cross().results, 0,

@@ -83,9 +83,10 @@ class DeviceExecutor final : public Executor {
   Status fetch_output(GraphSet& set, std::vector<float>& logits);
   // Waits for `arrived_`.
   Status wait_for_arrival(int64_t layer);
-  // Runs `job` on the CPU lane; `reads` gives what it read once it is done.
+  // Runs `job` on the CPU lane; `reads` gives what it read once it is done. Returns what it took,
+  // in microseconds.
   template <typename Job>
-  Status on_cpu_lane(const char* name, int64_t layer, Job&& job, const Bytes& reads);
+  Result<double> on_cpu_lane(const char* name, int64_t layer, Job&& job, const Bytes& reads);
   // Waits for the job of the CPU lane. Returns what it took, in microseconds.
   Result<double> finish_cpu_lane(const LaneJob& job, Bytes reads);
   std::span<const int32_t> routed_ids(int64_t n_rows) const;
