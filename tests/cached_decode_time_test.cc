@@ -225,7 +225,9 @@ TEST(CachedDecode, WaitsOncePerLayerThatIsNotResidentAndOnceForLogits) {
                     (is_resident ? 1 : kLayers + 1) + n_timed(n_with_uploads) - n_timed_before);
         }
         // Otherwise the count above would not be of lookups that wait for nothing.
-        if (!is_resident && share < 1) EXPECT_GT(n_with_uploads, 2U);
+        if (!is_resident && share < 1) {
+          EXPECT_GT(n_with_uploads, 2U);
+        }
       }
     }
   }

@@ -91,14 +91,16 @@ std::string on_text(const CacheState& state) {
     text += ", so nothing is copied while it works";
   } else {
     const engine::CacheOptions& o = state.options;
-    text +=
-        fmt::format("; copies {} and come {}; CPU share {}, fills {}, policy {}, prefill above {}",
-                    overlap_text(*state.device),
-                    state.source_is_pinned        ? "from pinned memory"
-                    : state.device->pinned_memory ? "through a pinned ring"
-                                                  : "from pageable memory",
-                    o.cpu_share ? fmt::format("{:g}", *o.cpu_share) : "auto",
-                    o.fills ? "on" : "off", o.policy, plural(o.max_decode_tokens, "token"));
+    text += fmt::format("; copies {} and come {}; CPU share {}, fills {}, policy {}, streamed {}",
+                        overlap_text(*state.device),
+                        state.source_is_pinned        ? "from pinned memory"
+                        : state.device->pinned_memory ? "through a pinned ring"
+                                                      : "from pageable memory",
+                        o.cpu_share ? fmt::format("{:g}", *o.cpu_share) : "auto",
+                        o.fills ? "on" : "off", o.policy,
+                        o.cpu_share || o.max_decode_tokens
+                            ? "above " + plural(engine::most_queued_tokens(o), "token")
+                            : "where it takes less");
   }
   if (!state.refused_layers.empty()) {
     text += fmt::format("; {}, so the CPU computes them", refused_text(state));

@@ -197,10 +197,10 @@ Status Engine::set_cache(std::optional<Bytes> bytes, const CacheOptions& cache) 
     return make_error(ErrorCode::kInvalidArgument,
                       "the engine was created without an expert cache, expected one with slots");
   }
-  if (cache.max_decode_tokens != options_.cache.max_decode_tokens) {
+  if (most_queued_tokens(cache) != most_queued_tokens(options_.cache)) {
     return make_error(ErrorCode::kInvalidArgument,
                       "--moe-cache-batch: found {}, expected {}, by which memory was planned",
-                      cache.max_decode_tokens, options_.cache.max_decode_tokens);
+                      most_queued_tokens(cache), most_queued_tokens(options_.cache));
   }
   // More than all experts is all of them.
   const bool fits_all = most_cache_ >= plan_.memory.devices.front().all_experts;
@@ -229,7 +229,7 @@ ExecutorOptions Engine::executor_options() const {
   return {.n_ubatch = options_.n_ubatch,
           .n_outputs = options_.n_outputs,
           .observe_routing = options_.observe_routing,
-          .max_decode_tokens = options_.cache.max_decode_tokens};
+          .max_queued_tokens = most_queued_tokens(options_.cache)};
 }
 
 Status Engine::create_executor() {

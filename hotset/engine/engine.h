@@ -61,7 +61,7 @@ class Engine {
   // Another cache for the loaded model: its size (none: all that was planned for; 0: the CPU lane
   // computes every expert) and how it works. It starts empty; the KV memory stays. Costs an
   // executor and a calibration, not a load. Requires: the engine was created with a cache that has
-  // slots, and `cache` has its max_decode_tokens, by which memory was planned; else
+  // slots, and `cache` has its most_queued_tokens(), by which memory was planned; else
   // kInvalidArgument. Errors: kOutOfMemory, more than was planned for; as DeviceCache::create and
   // DeviceExecutor::create, after which decode() fails until another call succeeds.
   Status set_cache(std::optional<Bytes> bytes, const CacheOptions& cache);
