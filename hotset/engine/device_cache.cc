@@ -1,6 +1,7 @@
 #include "hotset/engine/device_cache.h"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <utility>
 
@@ -567,15 +568,33 @@ void DeviceCache::note_bypassed(int64_t layer) {
       lane_model(group).no_cache_us(static_cast<double>(model_.spec().router.n_expert_used));
 }
 
+double DeviceCache::no_cache_other_us() const {
+  return probe_other_us_ ? probe_other_us_->mean() : step_other_us_.mean();
+}
+
+void DeviceCache::observe_probe(double step_us) {
+  // A probe that is off by more than this has found other conditions, not noise.
+  constexpr double kNoise = 0.25;
+  constexpr double kHalfLife = 4;  // probes
+  const double other_us = std::max(0.0, step_us - step_no_cache_us_);
+  const double predicted_us = no_cache_other_us() + step_no_cache_us_;
+  if (!probe_other_us_ || std::abs(step_us - predicted_us) > kNoise * predicted_us) {
+    probe_other_us_.emplace(kHalfLife, other_us, 1);
+  } else {
+    probe_other_us_->observe(other_us);
+  }
+}
+
 Status DeviceCache::end_step(double step_us) {
   const bool was_probe = std::exchange(is_probe_, false);
   if (!std::exchange(is_step_of_one_, false) || !(step_us > 0)) return {};
   if (!was_probe) {
     step_other_us_.observe(std::max(0.0, step_us - step_planned_us_));
-    step_no_cache_mean_.observe(step_other_us_.mean() + step_no_cache_us_);
+    step_no_cache_mean_.observe(no_cache_other_us() + step_no_cache_us_);
   }
+  if (was_probe) observe_probe(step_us);
   const double other_us = step_other_us_.mean();
-  const double no_cache_us = other_us + step_no_cache_us_;
+  const double no_cache_us = no_cache_other_us() + step_no_cache_us_;
   const double cache_us = was_probe ? no_cache_us : other_us + step_cheapest_us_;
   if (!(no_cache_us > 0 && cache_us > 0)) return {};
   HOTSET_TRY(const auto change, guard_->observe({.is_probe = was_probe,

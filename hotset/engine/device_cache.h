@@ -239,6 +239,10 @@ class DeviceCache {
       : model_(model), device_(device), options_(options) {}
 
   void observe_other_time(int32_t n_tokens);
+  // What a step takes beside its experts if the CPU computes all of them.
+  double no_cache_other_us() const;
+  // A probe took `step_us`.
+  void observe_probe(double step_us);
   Status take_arrived_fills();
   Result<bool> streams(const Lookup& lookup);
   // Of the lookup that is planned: what prefetch() would have copied, had it been asked.
@@ -285,6 +289,9 @@ class DeviceCache {
   double step_no_cache_us_ = 0;  // and all of them on the CPU
   plan::DecayedMean step_other_us_{64, 0, 0};  // of a step, beside its experts
   plan::DecayedMean step_no_cache_mean_{64, 0, 0};
+  // Of a step without the cache, as probes found it. What costs foresee wrongly of a step with the
+  // cache is in step_other_us_, too, and would excuse the cache for what it causes.
+  std::optional<plan::DecayedMean> probe_other_us_;
   LookupPlan plan_;
   device::Event uploaded_;
   uint64_t uploaded_point_ = 0;  // of the ring, at uploaded_
