@@ -103,6 +103,43 @@ TEST_P(Grid, AutoOfTheEngineKeepsUpWithTheBest) {
   }
 }
 
+// 384 tokens of text, `n_batch` at a time.
+double batches_us(const std::string& device, Bytes cache, size_t n_batch,
+                  std::optional<int32_t> max_decode_tokens) {
+  auto description = describe(demo_model());
+  const std::vector<int32_t> ids = text_ids(description, 384);
+  EngineOptions options = cache_options(device, cache);
+  options.n_threads = 2;
+  options.cache.max_decode_tokens = max_decode_tokens;
+  const auto engine = make_engine(std::move(description), options);
+  if (engine == nullptr) return 0;
+  const double start_us = engine->device()->now_us();
+  for (size_t i = 0; i < ids.size(); i += n_batch) {
+    decode(*engine, as_batch(std::span(ids).subspan(i, n_batch), false, engine->next_position(0)));
+  }
+  return engine->device()->now_us() - start_us;
+}
+
+TEST(Batches, AutoKeepsUpWithUploadsAndWithStreaming) {
+  for (const std::string rates :
+       {"gbps=2,cpu_gbps=5", "gbps=8,cpu_gbps=5", "gbps=20,us=0.2,cpu_gbps=2"}) {
+    const std::string device = "emu:clock=virtual," + rates;
+    for (const size_t n_batch : {4, 16, 64, 192}) {
+      for (const int64_t mib : {8, 24}) {
+        const double auto_us = batches_us(device, hotset::mib(mib), n_batch, {});
+        const double uploads_us = batches_us(device, hotset::mib(mib), n_batch, 1 << 16);
+        const double streams_us = batches_us(device, hotset::mib(mib), n_batch, 1);
+        const double ratio = std::min(uploads_us, streams_us) / auto_us;
+        fmt::print(
+            "{}, {} MiB, batches of {}: auto {:.0f} us, uploads {:.0f}, streams {:.0f}: "
+            "{:.3f}\n",
+            rates, mib, n_batch, auto_us, uploads_us, streams_us, ratio);
+        EXPECT_GE(ratio, 0.97) << rates << ", " << mib << " MiB, batches of " << n_batch;
+      }
+    }
+  }
+}
+
 // All experts of a trace's lookups by the CPU lane, in milliseconds per token.
 double no_cache_ms(const sim::ReplayResult& all_misses_on_cpu, double cpu_gbps) {
   const auto n_cpu = static_cast<double>(all_misses_on_cpu.cpu);

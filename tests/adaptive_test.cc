@@ -3,8 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
+#include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <vector>
 
@@ -14,6 +17,7 @@ namespace hotset::test {
 namespace {
 
 using engine::EngineOptions;
+using engine::LaneTotals;
 
 EngineOptions adaptive_options(const std::string& device, Bytes cache) {
   EngineOptions options = cache_options(device, cache);
@@ -110,6 +114,89 @@ TEST(StreamingPrefill, OverlapsCopiesWithComputing) {
   const double copy_us = 2.0 * kExperts * static_cast<double>(expert_bytes(path).count) / 1e3;
   EXPECT_LT(us, 0.6 * 2 * copy_us);
   EXPECT_GT(us, copy_us);
+}
+
+// A model whose prompts of 100 tokens need all experts, and an engine that streams them.
+class Prefetch : public testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_TRUE(engine::write_random_model({.n_layer = 4,
+                                            .n_embd = 64,
+                                            .n_head = 1,
+                                            .n_head_kv = 1,
+                                            .n_expert_used = 8,
+                                            .n_ff_expert = 512,
+                                            .n_vocab = kVocabulary},
+                                           path_));
+    options_.n_outputs = 512;
+    options_.n_ctx = 4096;
+    alone_ = make_engine(describe(path_), options_);
+    options_.device = "emu:clock=virtual,us=5,gbps=2,dev_gbps=20,cpu_gbps=20";
+    options_.cache_bytes = budget_for(path_, 12);
+    options_.cache.cpu_share = 0;
+    options_.profile = &profile_;
+    streaming_ = make_engine(describe(path_), options_);
+    ASSERT_NE(streaming_, nullptr);
+  }
+
+  // The same prompt to both; the bits must be the same.
+  void prompt(const std::vector<int32_t>& ids) {
+    const int32_t position = streaming_->next_position(0);
+    const auto expected = decode(*alone_, as_batch(ids, true, position));
+    EXPECT_EQ(decode(*streaming_, as_batch(ids, true, position)), expected);
+  }
+  LaneTotals totals() const {
+    LaneTotals sum;
+    for (int32_t layer = 0; layer < 4; ++layer) {
+      sum += streaming_->cache()->totals(layer, BatchClass::kMore);
+    }
+    return sum;
+  }
+  // Layers that had copies on their way before the host had their routing.
+  int64_t n_ahead() const {
+    int64_t n = 0;
+    std::map<int32_t, double> copied_us;
+    for (const auto& entry : profile_.entries()) {
+      const std::string_view name = entry.name;
+      if (name == "prefetch") copied_us.try_emplace(entry.layer, entry.start_us);
+      if (name != "wait") continue;
+      const auto it = copied_us.find(entry.layer);
+      if (it == copied_us.end()) continue;
+      n += it->second < entry.start_us + entry.duration_us ? 1 : 0;
+      copied_us.erase(it);
+    }
+    return n;
+  }
+
+  const TemporaryFolder folder_;
+  const std::string path_ = folder_ / "all.gguf";
+  EngineOptions options_ = adaptive_options("", {});
+  device::Profile profile_;
+  std::unique_ptr<engine::Engine> alone_;
+  std::unique_ptr<engine::Engine> streaming_;
+};
+
+TEST_F(Prefetch, CopiesTheFirstChunkBeforeItsRoutingIsKnown) {
+  prompt(some_ids(100, 5));  // fills the slots
+  const int64_t n_before = n_ahead();
+  prompt(some_ids(100, 6));
+  prompt(some_ids(100, 7));
+  EXPECT_GE(n_ahead() - n_before, 7);  // of two prompts and four layers, all but the very first
+  EXPECT_EQ(totals().unused, Bytes{});
+}
+
+TEST_F(Prefetch, StopsWhereFewExpertsAreNeeded) {
+  // One token over and over needs eight experts of a layer: what was copied ahead may be in vain.
+  const auto one_token = [](int32_t id) { return std::vector<int32_t>(100, id); };
+  prompt(some_ids(100, 5));
+  for (int32_t i = 0; i < 8; ++i) {
+    prompt(some_ids(100, static_cast<uint64_t>(6 + i)));
+    prompt(one_token(17 + i));
+    const Bytes unused = totals().unused;
+    prompt(one_token(40 + i));  // and is not tried again
+    EXPECT_EQ(totals().unused, unused);
+  }
+  EXPECT_GT(totals().unused, Bytes{});
 }
 
 TEST(StreamingPrefill, IsNeverMuchSlowerThanWithoutACache) {

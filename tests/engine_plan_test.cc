@@ -5,6 +5,7 @@
 #include <set>
 #include <string>
 
+#include "hotset/engine/baseline.h"
 #include "hotset/engine/engine_plan.h"
 #include "tests/cached_decode.h"
 
@@ -173,6 +174,65 @@ TEST(EnginePlan, ADeviceThatReadsHostMemoryGetsACacheOnlyIfAsked) {
       make_engine(describe(path), cache_options("emu:integrated=1", budget_for(path, 8)));
   ASSERT_NE(asked, nullptr);
   EXPECT_NE(asked->cache(), nullptr);
+}
+
+class RepackedBaseline : public testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_TRUE(engine::write_random_model({.n_layer = 2,
+                                            .n_embd = 512,
+                                            .n_expert = 16,
+                                            .n_expert_used = 4,
+                                            .n_ff_expert = 1024,
+                                            .n_vocab = kVocabulary,
+                                            .expert_type = GGML_TYPE_Q4_0},
+                                           path_));
+    // A device so slow that the CPU is always better, and room for some of the experts.
+    options_ = {.n_threads = 1, .n_ctx = 256, .n_ubatch = 16, .device = "emu:us=2000,mib=16"};
+    options_.cache_bytes.reset();
+    options_.may_repack_instead = true;
+    options_.repacked_ratio = 0.5;
+  }
+
+  const TemporaryFolder folder_;
+  const std::string path_ = folder_ / "wide.gguf";
+  EngineOptions options_;
+};
+
+TEST_F(RepackedBaseline, ReplacesACacheThatIsPredictedToBeSlower) {
+  const auto engine = make_engine(describe(path_), options_);
+  ASSERT_NE(engine, nullptr);
+  EXPECT_EQ(engine->cache(), nullptr);
+  EXPECT_TRUE(engine->repacked_instead());
+  EXPECT_THAT(engine->plan().why_no_cache, HasSubstr("repacked experts on the CPU"));
+  decode(*engine, as_batch(some_ids(5, 3), true));
+}
+
+TEST_F(RepackedBaseline, IsNotUsedIfItIsSlowerOrACacheIsAskedFor) {
+  EngineOptions slower = options_;
+  slower.repacked_ratio = 1.1;
+  EngineOptions with_size = options_;
+  with_size.cache_bytes = mib(8);
+  EngineOptions with_share = options_;
+  with_share.cache.cpu_share = 0.5;
+  for (const EngineOptions& options : {slower, with_size, with_share}) {
+    const auto engine = make_engine(describe(path_), options);
+    ASSERT_NE(engine, nullptr);
+    EXPECT_NE(engine->cache(), nullptr);
+    EXPECT_FALSE(engine->repacked_instead());
+  }
+}
+
+TEST_F(RepackedBaseline, IsTimedOnOneLayer) {
+  auto cpu = device::Backend::cpu(1);
+  ASSERT_TRUE(cpu.has_value());
+  const auto ratio = engine::repacked_ratio(describe(path_), {.first_device_layer = 0}, *cpu);
+  ASSERT_TRUE(ratio.has_value()) << ratio.error().message;
+  if (!*ratio) GTEST_SKIP() << "this CPU has no layout of its own for Q4_0 experts";
+  EXPECT_GT(**ratio, 0);
+  // No layer is on the device.
+  EXPECT_EQ(*engine::repacked_ratio(describe(path_), {.first_device_layer = 2}, *cpu),
+            std::nullopt);
 }
 
 }  // namespace

@@ -10,6 +10,7 @@ namespace {
 
 // As much as a replay takes.
 constexpr double kMaxMib = 1 << 26;
+constexpr int32_t kMaxBatch = 1 << 16;
 
 // Whether a cache can be run by this policy, which sees only what has happened.
 bool is_online(const PolicyTraits& traits) {
@@ -46,6 +47,21 @@ std::string online_policies() {
   return names;
 }
 
+Result<std::optional<int32_t>> parse_batch(const std::string& text) {
+  if (text == "auto") return std::nullopt;
+  int32_t n = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), n);
+  if (error == std::errc() && end == text.data() + text.size() && n >= 1 && n <= kMaxBatch) {
+    return n;
+  }
+  return make_error(ErrorCode::kInvalidArgument,
+                    "--moe-cache-batch: found '{}', expected auto or 1 to {}", text, kMaxBatch);
+}
+
+std::string batch_text(const std::optional<int32_t>& max_decode_tokens) {
+  return max_decode_tokens ? fmt::format("{}", *max_decode_tokens) : "auto";
+}
+
 Status check_policy(const std::string& name) {
   const auto traits = policy_traits(name);
   if (traits && is_online(*traits)) return {};
@@ -69,11 +85,7 @@ Status apply(const CacheFlags& flags, engine::EngineOptions& options) {
     HOTSET_TRY(cache.cpu_share,
                parse_number("--moe-cache-cpu-share", flags.cpu_share, 1, "auto or "));
   }
-  if (flags.batch < 1) {
-    return make_error(ErrorCode::kInvalidArgument,
-                      "--moe-cache-batch: found {}, expected 1 or more", flags.batch);
-  }
-  cache.max_decode_tokens = flags.batch;
+  HOTSET_TRY(cache.max_decode_tokens, parse_batch(flags.batch));
   if (const Status status = check_policy(flags.policy); !status) {
     return add_context(status.error(), "--moe-cache-policy");
   }

@@ -4,6 +4,7 @@
 #define HOTSET_CLI_CACHE_FLAGS_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "hotset/base/error.h"
@@ -14,7 +15,7 @@ namespace hotset::cli {
 struct CacheFlags {
   std::string mib = "auto";                     // what the memory plan leaves, or MiB; 0: no cache
   std::string cpu_share = default_cpu_share();  // 0 to 1
-  int32_t batch = engine::CacheOptions{}.max_decode_tokens;
+  std::string batch = "auto";                   // or 1 or more tokens
   std::string policy = engine::CacheOptions{}.policy;
   std::string fills = "on";        // on, off
   std::string rates = "measured";  // measured, typical
@@ -28,6 +29,11 @@ struct CacheFlags {
 // Sets the cache's part of `options`. Errors: kInvalidArgument, naming the flag, the value and what
 // was expected.
 Status apply(const CacheFlags& flags, engine::EngineOptions& options);
+
+// --moe-cache-batch: a number of tokens, or none for "auto". Errors: kInvalidArgument.
+Result<std::optional<int32_t>> parse_batch(const std::string& text);
+// As it is given.
+std::string batch_text(const std::optional<int32_t>& max_decode_tokens);
 
 // Names of the policies that can run a cache, with commas between them.
 std::string online_policies();

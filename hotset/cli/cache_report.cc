@@ -78,6 +78,34 @@ double cpu_part(const LookupCounts& counts) {
   return n_misses > 0 ? static_cast<double>(counts.cpu) / static_cast<double>(n_misses) : 0;
 }
 
+// "batch 1: 4% hits, 96% both".
+std::string splits_text(std::string_view batch, const CacheCounts& what) {
+  std::string text;
+  for (size_t i = 0; i < engine::kSplits; ++i) {
+    const uint64_t n = what.lanes.splits[i];
+    if (n == 0) continue;
+    text += fmt::format("{} {:.0f}% {}", text.empty() ? "" : ",",
+                        100 * static_cast<double>(n) / static_cast<double>(what.counts.lookups),
+                        engine::split_name(static_cast<engine::Split>(i)));
+  }
+  return fmt::format("batch {}:{}", batch, text);
+}
+
+std::string reasons_text(const CacheReport& report) {
+  std::string text = "splits of the lookups: ";
+  std::string_view separator;
+  for (size_t i = 0; i < report.classes.size(); ++i) {
+    if (report.classes[i].counts.lookups == 0) continue;
+    text += separator;
+    text += splits_text(batch_class_name(static_cast<BatchClass>(i)), report.classes[i]);
+    separator = "; ";
+  }
+  for (const GroupSplit& split : report.splits) {
+    text += fmt::format("\nlayers {} to {}: {}", split.first_layer, split.last_layer, split.reason);
+  }
+  return text;
+}
+
 std::string replayed_text(const CacheReport& report) {
   if (!report.replayed) return "";
   const ReplayedRouting& r = *report.replayed;
@@ -103,6 +131,14 @@ std::string summary(const CacheReport& report) {
       100 * cpu_part(c));
 }
 
+Json splits_json(const engine::LaneTotals& lanes) {
+  Json json = Json::object();
+  for (size_t i = 0; i < engine::kSplits; ++i) {
+    json[engine::split_name(static_cast<engine::Split>(i))] = lanes.splits[i];
+  }
+  return json;
+}
+
 Json counts_json(const CacheCounts& what) {
   const LookupCounts& c = what.counts;
   const engine::LaneTotals& lanes = what.lanes;
@@ -121,9 +157,12 @@ Json counts_json(const CacheCounts& what) {
           {"uploaded_bytes", lanes.uploaded.count},
           {"filled_bytes", lanes.filled.count},
           {"cpu_bytes", lanes.cpu_read.count},
+          {"streamed_bytes", lanes.streamed.count},
+          {"unused_bytes", lanes.unused.count},
           {"upload_us", lanes.upload_us()},
           {"cpu_us", lanes.cpu_us},
-          {"wait_us", lanes.wait_us}};
+          {"wait_us", lanes.wait_us},
+          {"splits", splits_json(lanes)}};
 }
 
 Json with_counts(Json object, const CacheCounts& what) {
@@ -145,6 +184,14 @@ void add_details(const CacheReport& report, Json& json) {
     layers.push_back(with_counts({{"layer", row.layer}, {"batch", batch}}, row.what));
   }
   json["by_layer"] = std::move(layers);
+  Json groups = Json::array();
+  for (const GroupSplit& split : report.splits) {
+    groups.push_back({{"layers", {split.first_layer, split.last_layer}},
+                      {"upload_us", split.upload_us},
+                      {"cpu_us", split.cpu_us},
+                      {"reason", split.reason}});
+  }
+  json["splits"] = std::move(groups);
   if (!report.replayed) return;
   json["replayed"] = {{"lookups", report.replayed->n_lookups},
                       {"was_cut", report.replayed->was_cut},
@@ -176,7 +223,39 @@ CacheReport cache_report(const engine::Engine& engine) {
       report.total += row.what;
     }
   }
+  for (int32_t group = 0; group < cache.core().n_groups(); ++group) {
+    const int64_t n_slots = cache.core().slots(group).n_slots();
+    if (n_slots == 0 || n_slots == cache.core().spec(group).n_experts()) continue;
+    report.splits.push_back(group_split(cache, group));
+  }
   return report;
+}
+
+GroupSplit group_split(const engine::DeviceCache& cache, int32_t group) {
+  const GroupSpec& spec = cache.core().spec(group);
+  const plan::LaneCosts& costs = cache.costs(group);
+  GroupSplit split{
+      .first_layer = spec.layers.front(),
+      .last_layer = spec.layers.back(),
+      .upload_us = costs.upload_solo_us.at(static_cast<double>(spec.bytes_per_expert().count)),
+      .cpu_us = costs.cpu_solo.turn_us + costs.cpu_solo.expert_us.at(1)};
+  if (!cache.why_bypassed().empty()) {
+    split.reason = fmt::format("the CPU computes everything: {}", cache.why_bypassed());
+    return split;
+  }
+  if (cache.options().cpu_share) {
+    split.reason =
+        fmt::format("the CPU takes {:g} of the misses, as asked", *cache.options().cpu_share);
+    return split;
+  }
+  split.reason = fmt::format(
+      "auto: for each lookup the split that should be done first; an expert alone takes {:.0f} us "
+      "to upload, {:.0f} us on the CPU and, once resident, {:.0f} us on the device",
+      split.upload_us, split.cpu_us, costs.pairs.turn_us + costs.pairs.expert_us.at(1));
+  if (!cache.uploads_allowed()) {
+    split.reason += "; no uploads now, because the cache was slower than the CPU alone";
+  }
+  return split;
 }
 
 Result<std::optional<ReplayedRouting>> replay_kept(const engine::Engine& engine,
@@ -217,7 +296,8 @@ std::string report_text(const CacheReport& report) {
         cells_of("all", batch_class_name(static_cast<BatchClass>(i)), report.classes[i]));
   }
   lines.push_back(cells_of("all", "all", report.total));
-  return "what the expert cache did:\n" + aligned(lines) + summary(report);
+  return "what the expert cache did:\n" + aligned(lines) + reasons_text(report) + "\n" +
+         summary(report);
 }
 
 Json cache_json(const CacheState& state, const CacheReport* report, bool with_details) {
@@ -232,7 +312,11 @@ Json cache_json(const CacheState& state, const CacheReport* report, bool with_de
     json["cpu_share"] = "auto";
   }
   json["fills"] = state.options.fills;
-  json["max_decode_tokens"] = state.options.max_decode_tokens;
+  if (state.options.max_decode_tokens) {
+    json["max_decode_tokens"] = *state.options.max_decode_tokens;
+  } else {
+    json["max_decode_tokens"] = "auto";
+  }
   json["device_bytes"] = state.device_bytes.count;
   json["pinned"] = state.source_is_pinned;
   Json groups = Json::array();

@@ -41,12 +41,25 @@ struct ReplayedRouting {
   bool was_cut = false;        // there were earlier ones
 };
 
+// The lanes of a group as they are known now, and how they are chosen between.
+struct GroupSplit {
+  int32_t first_layer = 0;
+  int32_t last_layer = 0;
+  double upload_us = 0;  // of an expert alone
+  double cpu_us = 0;     // of an expert alone, computed
+  std::string reason = {};
+};
+
 struct CacheReport {
   std::vector<CacheRow> rows;                      // with lookups, by layer, then class
   std::array<CacheCounts, kBatchClasses> classes;  // of all layers
   CacheCounts total;
+  std::vector<GroupSplit> splits;  // of groups that have slots for some experts
   std::optional<ReplayedRouting> replayed;
 };
+
+// Requires: `group` has slots.
+GroupSplit group_split(const engine::DeviceCache& cache, int32_t group);
 
 // The counts of the engine's cache so far. Requires: the engine has one.
 CacheReport cache_report(const engine::Engine& engine);

@@ -46,32 +46,19 @@ CacheCounts counts_of(const engine::DeviceCache& cache, int32_t layer) {
   return sum;
 }
 
-std::string split_text(const engine::DeviceCache& cache, double upload_us, double cpu_us) {
-  if (!cache.why_bypassed().empty()) {
-    return fmt::format("the CPU computes everything: {}", cache.why_bypassed());
-  }
-  const auto& share = cache.options().cpu_share;
-  if (share) return fmt::format("the CPU takes {:g} of the misses, as asked", *share);
-  return fmt::format(
-      "auto: for each lookup the split that should be done first; an expert alone takes {:.0f} us "
-      "to upload and {:.0f} us on the CPU",
-      upload_us, cpu_us);
-}
-
 CacheGroupView group_view(const engine::Engine& engine, int32_t group) {
   const engine::DeviceCache& cache = *engine.cache();
   const GroupSpec& spec = cache.core().spec(group);
-  const auto bytes = static_cast<double>(spec.bytes_per_expert().count);
-  const plan::LaneCosts& costs = cache.costs(group);
+  const GroupSplit split = group_split(cache, group);
   CacheGroupView view{.layers = spec.layers,
                       .n_experts = static_cast<int32_t>(spec.n_experts()),
                       .n_slots = cache.core().slots(group).n_slots(),
                       .expert_bytes = spec.bytes_per_expert(),
-                      .upload_us = costs.upload_solo_us.at(bytes),
-                      .cpu_us = costs.cpu_solo.turn_us + costs.cpu_solo.expert_us.at(1)};
+                      .upload_us = split.upload_us,
+                      .cpu_us = split.cpu_us};
   view.split = view.n_slots == view.n_experts ? "every expert is resident"
                : view.n_slots == 0            ? "no slots: the CPU computes everything"
-                                              : split_text(cache, view.upload_us, view.cpu_us);
+                                              : split.reason;
   return view;
 }
 

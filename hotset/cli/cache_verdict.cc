@@ -91,14 +91,16 @@ std::string on_text(const CacheState& state) {
     text += ", so nothing is copied while it works";
   } else {
     const engine::CacheOptions& o = state.options;
-    text +=
-        fmt::format("; copies {} and come {}; CPU share {}, fills {}, policy {}, prefill above {}",
-                    overlap_text(*state.device),
-                    state.source_is_pinned        ? "from pinned memory"
-                    : state.device->pinned_memory ? "through a pinned ring"
-                                                  : "from pageable memory",
-                    o.cpu_share ? fmt::format("{:g}", *o.cpu_share) : "auto",
-                    o.fills ? "on" : "off", o.policy, plural(o.max_decode_tokens, "token"));
+    text += fmt::format("; copies {} and come {}; CPU share {}, fills {}, policy {}, streamed {}",
+                        overlap_text(*state.device),
+                        state.source_is_pinned        ? "from pinned memory"
+                        : state.device->pinned_memory ? "through a pinned ring"
+                                                      : "from pageable memory",
+                        o.cpu_share ? fmt::format("{:g}", *o.cpu_share) : "auto",
+                        o.fills ? "on" : "off", o.policy,
+                        o.cpu_share || o.max_decode_tokens
+                            ? "above " + plural(engine::most_queued_tokens(o), "token")
+                            : "where it takes less");
   }
   if (!state.refused_layers.empty()) {
     text += fmt::format("; {}, so the CPU computes them", refused_text(state));
@@ -124,6 +126,7 @@ void note_refused(const engine::Engine& engine, CacheState& state) {
 
 std::string off_reason(const CacheState& state) {
   if (state.n_on_device == 0) return "no layer is on the device (-ngl)";
+  if (!state.why_repacked.empty()) return state.why_repacked;
   if (state.asked == Bytes{}) return "--moe-cache-mib 0";
   if (state.device->shares_host_memory && !state.asked) {
     return "the device reads host memory in place, so it needs none";
@@ -158,6 +161,8 @@ CacheState cache_state(const engine::Engine& engine, std::optional<Bytes> asked)
     state.device = &engine.device()->info();
     state.n_on_device = spec.n_layer - engine.placement().first_device_layer;
   }
+  // Only an engine that was asked for a cache says this of none.
+  if (engine.repacked_instead()) state.why_repacked = engine.plan().why_no_cache;
   if (engine.cache() != nullptr) {
     state.device_bytes = engine.cache()->banks().device_bytes();
     state.source_is_pinned = engine.cache()->banks().source_is_pinned();

@@ -32,6 +32,7 @@ struct CacheState {
   // Layers, ascending, whose experts the device's kernels do not multiply at all, and their types.
   std::vector<int32_t> refused_layers = {};
   std::string refused_types = {};
+  std::string why_repacked = {};  // a cache was asked for, and gave way to repacked experts
   std::string why_bypassed = {};  // the CPU computes everything although there are slots
 
   bool has_slots() const;

@@ -85,9 +85,15 @@ void add_cache_options(CLI::App& command, CacheFlags& o) {
       ->capture_default_str();
   command
       .add_option("--moe-cache-batch", o.batch,
-                  "Tokens computed together above which the cache is used but not changed, except "
-                  "that its empty slots are filled")
-      ->check(within(1, 1 << 16))
+                  "Tokens computed together above which missing experts are streamed, so that the "
+                  "cache is used but not changed, except that its empty slots are filled; auto: "
+                  "decided for each lookup by what the lanes take, or 32 where the share is fixed")
+      ->check(CLI::Validator(
+          [](std::string& text) -> std::string {
+            const auto n = parse_batch(text);
+            return n ? "" : n.error().message;
+          },
+          ""))
       ->capture_default_str();
   command
       .add_option("--moe-cache-policy", o.policy,

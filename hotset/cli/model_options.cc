@@ -200,6 +200,7 @@ Result<EngineSession> EngineSession::start(const ModelOptions& options,
   session.profile_path_ = options.profile_out;
   session.asked_cache_ = engine_options.cache_bytes;
   HOTSET_TRY(engine_options.device, choose_device(options.device));
+  engine_options.may_repack_instead = true;
   if (!options.profile_out.empty()) {
     session.profile_ = std::make_unique<device::Profile>();
     engine_options.profile = session.profile_.get();

@@ -4,6 +4,7 @@
 #include <system_error>
 #include <utility>
 
+#include "hotset/cli/cache_flags.h"
 #include "hotset/cli/interrupt.h"
 #include "hotset/cli/progress_bar.h"
 #include "hotset/cli/replay_chart.h"
@@ -30,13 +31,14 @@ Result<sim::CpuShare> parse_share(const std::string& text) {
 }  // namespace
 
 Result<sim::MatrixOptions> matrix_options(const ReplayCommandOptions& options) {
+  HOTSET_TRY(const std::optional<int32_t> max_decode_tokens, parse_batch(options.batch));
   sim::MatrixOptions matrix{.traces = options.traces,
                             .policies = options.policies,
                             .sizes = {},
                             .shares = {},
                             .skip_tokens = options.skip_tokens.value_or(
                                 options.compat_zero_slots ? 0 : kDefaultSkipTokens),
-                            .max_decode_tokens = options.max_decode_tokens,
+                            .max_decode_tokens = max_decode_tokens,
                             .fills = options.fills,
                             .compat_zero_slots = options.compat_zero_slots,
                             .profile_trace = options.profile_trace,

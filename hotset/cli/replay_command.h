@@ -24,7 +24,7 @@ struct ReplayCommandOptions {
   std::vector<double> cache_pct = {};       // of the bytes of all experts
   std::vector<std::string> shares = {"0"};  // "auto" or 0 to 1
   std::optional<int64_t> skip_tokens = {};  // absent: 100, or 0 with compat_zero_slots
-  int32_t max_decode_tokens = 32;           // lookups of more are prefills
+  std::string batch = "auto";               // or 1 or more: lookups of more tokens are streamed
   bool fills = true;                        // experts that the CPU computed may be copied
   bool compat_zero_slots = false;
   std::string profile_trace = {};  // for the policy `static`

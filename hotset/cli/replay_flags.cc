@@ -59,8 +59,9 @@ void add_replay(CLI::App& app, int& exit_status) {
                       "First tokens of each layer that are not counted; 100, or 0 with "
                       "--compat-zero-slots");
   command
-      ->add_option("--moe-cache-batch", o->max_decode_tokens,
-                   "Lookups of more tokens are prefills: they evict nothing")
+      ->add_option("--moe-cache-batch", o->batch,
+                   "Lookups of more tokens are streamed and evict nothing; auto: decided for each "
+                   "by the costs with share auto, else 32")
       ->capture_default_str();
   command
       ->add_option("--moe-cache-fills", o->fills,

@@ -56,7 +56,7 @@ struct TuneRecord {
   // Of the replay.
   std::string policy = {};
   bool fills = true;
-  int32_t max_decode_tokens = 32;
+  std::optional<int32_t> max_decode_tokens = {};
   bool is_server = false;
 };
 

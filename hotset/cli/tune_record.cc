@@ -58,6 +58,17 @@ class Fields {
       fail(field, "a number or \"auto\"", *found);
     }
   }
+  void get(const char* field, std::optional<int32_t>& n) {
+    const Json* found = find(field);
+    if (found == nullptr) return;
+    if (*found == "auto") {
+      n.reset();
+    } else if (found->is_number_integer()) {
+      n = found->get<int32_t>();
+    } else {
+      fail(field, "a number or \"auto\"", *found);
+    }
+  }
   const Json* find(const char* field) {
     if (object_.is_object() && object_.contains(field)) return &object_[field];
     if (status_) status_ = make_error(ErrorCode::kCorrupt, "{}: {}: missing", where_, field);
@@ -96,35 +107,36 @@ std::string tune_record_json(const TuneRecord& r) {
                     {"cpu_gib", run.cpu_gib},
                     {"hit_rate", run.hit_rate}});
   }
-  const Json json = {{"version", kVersion},
-                     {"key", r.key},
-                     {"command", r.command},
-                     {"model", r.model},
-                     {"device", r.device},
-                     {"machine", r.machine},
-                     {"load_mode", r.load_mode},
-                     {"n_threads", r.n_threads},
-                     {"tokens", r.tokens},
-                     {"n_tokens", r.n_tokens},
-                     {"expert_bytes", r.expert_bytes.count},
-                     {"most_cache_bytes", r.most_cache.count},
-                     {"all_fit", r.all_fit},
-                     {"link_gb_per_s", r.rates.link_gb_per_s},
-                     {"cpu_gb_per_s", r.rates.cpu_gb_per_s},
-                     {"device_gb_per_s", r.rates.device_gb_per_s},
-                     {"launch_us", r.rates.launch_us},
-                     {"turn_us", r.rates.turn_us},
-                     {"rows_us", r.rates.rows_us},
-                     {"device_launch_us", r.rates.device_launch_us},
-                     {"no_cache_ms", r.no_cache_ms},
-                     {"prefill_tokens_per_s", r.prefill_tokens_per_s},
-                     {"skip_tokens", r.skip_tokens},
-                     {"trace", r.trace},
-                     {"policy", r.policy},
-                     {"fills", r.fills},
-                     {"max_decode_tokens", r.max_decode_tokens},
-                     {"is_server", r.is_server},
-                     {"runs", std::move(runs)}};
+  const Json json = {
+      {"version", kVersion},
+      {"key", r.key},
+      {"command", r.command},
+      {"model", r.model},
+      {"device", r.device},
+      {"machine", r.machine},
+      {"load_mode", r.load_mode},
+      {"n_threads", r.n_threads},
+      {"tokens", r.tokens},
+      {"n_tokens", r.n_tokens},
+      {"expert_bytes", r.expert_bytes.count},
+      {"most_cache_bytes", r.most_cache.count},
+      {"all_fit", r.all_fit},
+      {"link_gb_per_s", r.rates.link_gb_per_s},
+      {"cpu_gb_per_s", r.rates.cpu_gb_per_s},
+      {"device_gb_per_s", r.rates.device_gb_per_s},
+      {"launch_us", r.rates.launch_us},
+      {"turn_us", r.rates.turn_us},
+      {"rows_us", r.rates.rows_us},
+      {"device_launch_us", r.rates.device_launch_us},
+      {"no_cache_ms", r.no_cache_ms},
+      {"prefill_tokens_per_s", r.prefill_tokens_per_s},
+      {"skip_tokens", r.skip_tokens},
+      {"trace", r.trace},
+      {"policy", r.policy},
+      {"fills", r.fills},
+      {"max_decode_tokens", r.max_decode_tokens ? Json(*r.max_decode_tokens) : Json("auto")},
+      {"is_server", r.is_server},
+      {"runs", std::move(runs)}};
   return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

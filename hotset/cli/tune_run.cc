@@ -113,7 +113,7 @@ Status ModelTuner::load() {
   r.all_fit = measure_->all_fit();
   r.policy = o_.model.cache.policy;
   r.fills = o_.model.cache.fills == "on";
-  r.max_decode_tokens = o_.model.cache.batch;
+  HOTSET_TRY(r.max_decode_tokens, parse_batch(o_.model.cache.batch));
   if (r.runs.empty()) r.rates = measure_->rates();
   return {};
 }

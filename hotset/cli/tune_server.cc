@@ -19,6 +19,7 @@
 #include "hotset/cli/tune_measure.h"
 #include "hotset/cli/tune_record.h"
 #include "hotset/cli/tune_report.h"
+#include "hotset/lanes/lane_planner.h"
 #include "hotset/trace/reader.h"
 
 namespace hotset::cli {
@@ -299,7 +300,7 @@ Result<sim::TuneRun> ServerTuner::measure(Bytes cache, const sim::CpuShare& shar
     return run;
   }
   options.skip_tokens = 0;
-  options.max_counted_tokens = r.max_decode_tokens;
+  options.max_counted_tokens = r.max_decode_tokens.value_or(lanes::kMaxDecodeTokens);
   HOTSET_TRY(const sim::ReplayResult whole,
              sim::replay_setting(options, reader->header(), cache, share, nullptr));
   const double told = static_cast<double>(logged->first) /

@@ -95,7 +95,9 @@ class EmulatedDevice final : public Device {
   }
   // A rate as it is at the host's time.
   double rate_now(double gbps, double changed_gbps) const {
-    const bool has_changed = emulated_.change_us > 0 && timeline_.now_us() >= emulated_.change_us;
+    const double now_us = timeline_.now_us();
+    const bool has_changed = emulated_.change_us > 0 && now_us >= emulated_.change_us &&
+                             !(emulated_.back_us > 0 && now_us >= emulated_.back_us);
     return has_changed && changed_gbps > 0 ? changed_gbps : gbps;
   }
   Status check_event(Event event) const;
@@ -232,7 +234,8 @@ Status EmulatedDevice::compute(ggml_cgraph* graph, Bytes reads, Label label) {
   inject_entry_faults(entry);
   ++counters_.n_graphs;
   enqueue(QueueId::kCompute, entry,
-          transfer_us(static_cast<double>(reads.count), emulated_.device_gbps));
+          transfer_us(static_cast<double>(reads.count),
+                      rate_now(emulated_.device_gbps, emulated_.changed_device_gbps)));
   return {};
 }
 

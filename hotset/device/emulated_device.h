@@ -16,11 +16,13 @@
 //   clock=real     real: copies take at least their time, graphs what they take
 //                  virtual: nothing sleeps, times are computed (device.h)
 //
-// Other conditions, from a time of the virtual clock on:
+// Other conditions for a while of the virtual clock; a rate that is absent stays as it is:
 //
-//   change_us=t    the time; 0 is never
-//   gbps2=x        rate of the link from then on; absent: as before
-//   cpu_gbps2=x    rate of the CPU lane from then on
+//   change_us=t    when they begin; 0 is never
+//   back_us=t      when all is as at first again; 0 is never
+//   gbps2=x        rate of the link
+//   dev_gbps2=x    rate at which graphs read
+//   cpu_gbps2=x    rate of the CPU lane
 //
 // Faults, for tests; n counts from 1, 0 is never:
 //
@@ -72,7 +74,9 @@ struct EmulatedOptions {
   double cpu_gbps = 20;
   bool virtual_clock = false;
   double change_us = 0;          // of the virtual clock; 0: never
+  double back_us = 0;            // of the virtual clock; 0: never
   double changed_link_gbps = 0;  // 0: as before
+  double changed_device_gbps = 0;
   double changed_cpu_gbps = 0;
   EmulatedFaults faults = {};
 };

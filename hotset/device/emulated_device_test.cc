@@ -53,9 +53,11 @@ class VirtualClock : public testing::Test {
  protected:
   VirtualClock() { open_again(nullptr); }
   ~VirtualClock() override { device_.reset(); }  // what is queued uses the memory below
-  void open_again(Profile* profile) {
+  void open_again(Profile* profile, std::string_view more_keys = "") {
     device_.reset();
-    device_ = open("emu:mib=64,us=10,gbps=1,dev_gbps=100,cpu_gbps=10,clock=virtual", profile);
+    device_ = open(
+        fmt::format("emu:mib=64,us=10,gbps=1,dev_gbps=100,cpu_gbps=10,clock=virtual{}", more_keys),
+        profile);
     tensors_ = std::make_unique<Tensors>();
     x_ = tensors_->vector(25000);
     y_ = tensors_->vector(25000);
@@ -223,6 +225,23 @@ TEST_F(VirtualClock, CpuLaneRunsBesideTheDevice) {
   EXPECT_THAT(event_us(1), DoubleEq(91));
   EXPECT_THAT(device_->now_us(), DoubleEq(135));
   EXPECT_EQ(device_->counters().n_waits, 2);
+}
+
+TEST_F(VirtualClock, RatesChangeForAWhile) {
+  open_again(nullptr, ",change_us=1000,back_us=2000,gbps2=0.5,dev_gbps2=50,cpu_gbps2=2");
+  for (const bool is_changed : {false, true, false}) {
+    const double start_us = device_->now_us();
+    EXPECT_THAT(device_->modelled_cpu_us(Bytes{10000}), testing::Optional(is_changed ? 5 : 1));
+    upload(40);
+    record(0, kTransfer);
+    graph(5000);
+    record(1, kCompute);
+    wait(0);
+    EXPECT_EQ(event_us(0) - start_us, is_changed ? 90 : 50);
+    wait(1);
+    EXPECT_EQ(event_us(1) - start_us, is_changed ? 110 : 60);
+    device_->host_reaches(start_us + 1000);
+  }
 }
 
 TEST_F(VirtualClock, WaitIdleReachesTheLaterQueue) {

@@ -70,7 +70,9 @@ std::vector<Key> keys(EmulatedOptions& options) {
          return text == "virtual" || text == "real";
        }},
       number("change_us", 0, kMaxTimeUs, options.change_us),
+      number("back_us", 0, kMaxTimeUs, options.back_us),
       number("gbps2", kMinGbps, kMaxGbps, options.changed_link_gbps),
+      number("dev_gbps2", kMinGbps, kMaxGbps, options.changed_device_gbps),
       number("cpu_gbps2", kMinGbps, kMaxGbps, options.changed_cpu_gbps),
       count("fail_copy", faults.fail_copy),
       count("short_copy", faults.short_copy),

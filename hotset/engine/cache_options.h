@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "hotset/lanes/lane_planner.h"
 #include "hotset/plan/lane_costs.h"
 #include "hotset/policy/registry.h"
 
@@ -23,12 +24,19 @@ struct CacheOptions {
   std::string policy = std::string(kDefaultPolicy);
   // Part of the misses that the CPU lane takes, 0 to 1; none: the chooser decides for each lookup.
   std::optional<double> cpu_share = {};
-  bool fills = true;               // experts that the CPU computed may be copied in the background
-  int32_t max_decode_tokens = 32;  // lookups of more tokens are prefills, 1 or more
+  bool fills = true;  // experts that the CPU computed may be copied in the background
+  // Lookups of more tokens, 1 or more, are streamed (prefill); none: where the share is the
+  // chooser's the costs decide for each lookup, else lanes::kMaxDecodeTokens.
+  std::optional<int32_t> max_decode_tokens = {};
   HitOrder hit_order = HitOrder::kAuto;
   // The machine, where it should not be measured: what the chooser and fills go by.
   std::optional<plan::LaneRates> rates = {};
 };
+
+// Most tokens of a lookup whose hits are queued before it is known; memory is planned for them.
+inline int32_t most_queued_tokens(const CacheOptions& options) {
+  return options.max_decode_tokens.value_or(lanes::kMaxDecodeTokens);
+}
 
 }  // namespace hotset::engine
 

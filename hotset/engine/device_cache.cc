@@ -1,6 +1,7 @@
 #include "hotset/engine/device_cache.h"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <utility>
 
@@ -14,12 +15,32 @@ LaneTotals& LaneTotals::operator+=(const LaneTotals& other) {
   uploaded += other.uploaded;
   filled += other.filled;
   streamed += other.streamed;
+  unused += other.unused;
   cpu_read += other.cpu_read;
   timed_upload_us += other.timed_upload_us;
   timed_upload += other.timed_upload;
   cpu_us += other.cpu_us;
   wait_us += other.wait_us;
+  for (size_t i = 0; i < kSplits; ++i) splits[i] += other.splits[i];
   return *this;
+}
+
+const char* split_name(Split split) {
+  switch (split) {
+    case Split::kHits:
+      return "hits";
+    case Split::kUploads:
+      return "uploads";
+    case Split::kBoth:
+      return "both";
+    case Split::kCpu:
+      return "cpu";
+    case Split::kAllOnCpu:
+      return "all on cpu";
+    case Split::kStreamed:
+      return "streamed";
+  }
+  return "";
 }
 
 double LaneTotals::upload_us() const {
@@ -104,10 +125,15 @@ Result<std::unique_ptr<DeviceCache>> DeviceCache::create(const LoadedModel& mode
   HOTSET_TRY(cache->lanes_, lanes::LanePlanner::create(options.rates.value_or(plan::kTypicalRates),
                                                        *cache->cache_));
   cache->lanes_->set_fills(options.fills);
+  cache->lanes_->set_max_decode_tokens(options.cpu_share ? most_queued_tokens(options)
+                                                         : options.max_decode_tokens);
   cache->models_.resize(static_cast<size_t>(cache->cache_->n_groups()));
   cache->cpu_further_token_.resize(cache->models_.size());
   HOTSET_TRY(cache->banks_, ExpertBanks::create(model, device, *cache->cache_));
   HOTSET_TRY(cache->uploaded_, device.new_event());
+  for (device::Event& event : cache->prefetch_events_) {
+    HOTSET_TRY(event, device.new_event());
+  }
   cache->all_on_cpu_share_.assign(static_cast<size_t>(n_layer), plan::DecayedMean(4, 0, 1));
   cache->lane_of_.resize(n_expert);
   cache->chunk_of_.resize(n_expert);
@@ -119,7 +145,7 @@ Result<std::unique_ptr<DeviceCache>> DeviceCache::create(const LoadedModel& mode
   cache->fills_.reserve(64);
   cache->free_events_.reserve(64);
   cache->used_events_.reserve(64);
-  const size_t n_decode_pairs = static_cast<size_t>(options.max_decode_tokens) *
+  const size_t n_decode_pairs = static_cast<size_t>(most_queued_tokens(options)) *
                                 static_cast<size_t>(model.spec().router.n_expert_used);
   for (auto* pairs :
        {&cache->hit_pairs_, &cache->upload_pairs_, &cache->device_pairs_, &cache->cpu_pairs_}) {
@@ -154,7 +180,45 @@ Status DeviceCache::take_arrived_fills() {
 
 Status DeviceCache::before_routing(int64_t layer, bool uses_map) {
   HOTSET_RETURN_IF_ERROR(take_arrived_fills());
+  if (!prefetch_.is_waited) {
+    // Nobody asked for it; what it was copied from may be used again once the device has it.
+    HOTSET_RETURN_IF_ERROR(device_.queue_wait(QueueId::kCompute, prefetch_.copied));
+    waited_point_ = std::max(waited_point_, prefetch_.point);
+    prefetch_.is_waited = true;
+  }
   return uses_map ? banks_->update_map(layer) : Status();
+}
+
+Status DeviceCache::prefetch(int64_t layer, int32_t n_tokens) {
+  prefetch_.layer = -1;
+  const BankedLayer& banked = *banks_->layer(layer);
+  const SlotTable& slots = cache_->slots(cache_->group_of(static_cast<int32_t>(layer)));
+  // A slot that is empty is filled with an expert that the routing chooses.
+  if (n_tokens != whole_streams_of_ || !slots.full() || banked.n_stage < 2 ||
+      device_.info().overlap == device::Overlap::kNo) {
+    return {};
+  }
+  // The chunk of the lookup before that was in this half may still be computed.
+  for (size_t i = chunks_.size(); i-- > 0;) {
+    if (chunks_[i].half != 0) continue;
+    HOTSET_RETURN_IF_ERROR(device_.queue_wait(QueueId::kTransfer, chunks_[i].computed));
+    break;
+  }
+  prefetch_.experts.clear();
+  const std::span<const int32_t> map = cache_->slot_map(static_cast<int32_t>(layer));
+  for (size_t e = 0; e < map.size() && std::ssize(prefetch_.experts) < banked.n_stage / 2; ++e) {
+    if (map[e] == kNoSlot) prefetch_.experts.push_back(static_cast<int32_t>(e));
+  }
+  if (prefetch_.experts.empty()) return {};
+  HOTSET_RETURN_IF_ERROR(copy_runs(layer, prefetch_.experts.size(), "prefetch", [&](size_t i) {
+    return Upload{prefetch_.experts[i], banked.first_stage + static_cast<int32_t>(i)};
+  }));
+  std::swap(prefetch_events_[0], prefetch_events_[1]);
+  prefetch_.copied = prefetch_events_[0];
+  prefetch_.layer = layer;
+  prefetch_.point = banks_->point();
+  prefetch_.is_waited = false;
+  return device_.record(prefetch_.copied, QueueId::kTransfer);
 }
 
 Result<Decision> DeviceCache::decide(const Lookup& lookup) {
@@ -162,7 +226,7 @@ Result<Decision> DeviceCache::decide(const Lookup& lookup) {
   if (share_) {
     const auto n_share = static_cast<size_t>(share_->take(lookup));
     for (const Miss& miss : lookup.misses.first(n_share)) cpu_experts_.push_back(miss.expert);
-  } else if (guard_ && !guard_->uploads_allowed()) {
+  } else if (!uploads_allowed()) {
     for (const Miss& miss : lookup.misses) cpu_experts_.push_back(miss.expert);
     return Decision{.cpu_experts = cpu_experts_};
   } else {
@@ -233,7 +297,7 @@ ServedLookup DeviceCache::list_pairs(std::span<const int32_t> ids, const Lookup&
   return served;
 }
 
-Result<StreamChunk*> DeviceCache::add_chunk() {
+Result<StreamChunk*> DeviceCache::add_chunk(int32_t half) {
   if (n_chunks_ == chunk_store_.size()) {
     StreamChunk& made = chunk_store_.emplace_back();
     HOTSET_TRY(made.copied, device_.new_event());
@@ -243,7 +307,31 @@ Result<StreamChunk*> DeviceCache::add_chunk() {
   chunk.experts.clear();
   chunk.slots.clear();
   chunk.after = -1;
+  chunk.half = half;
+  chunk.is_prefetched = false;
   return &chunk;
+}
+
+Status DeviceCache::take_prefetched(const BankedLayer& banked) {
+  if (prefetch_.layer != plan_.layer) return {};
+  StreamChunk* chunk = nullptr;
+  const size_t n_before = streamed_.size();
+  for (size_t i = 0; i < prefetch_.experts.size(); ++i) {
+    const int32_t expert = prefetch_.experts[i];
+    const auto at = std::ranges::lower_bound(streamed_, expert);
+    if (at == streamed_.end() || *at != expert) continue;
+    streamed_.erase(at);
+    if (chunk == nullptr) {
+      HOTSET_TRY(chunk, add_chunk(0));
+      chunk->is_prefetched = true;
+    }
+    chunk->experts.push_back(expert);
+    chunk->slots.push_back(banked.first_stage + static_cast<int32_t>(i));
+  }
+  totals().unused +=
+      expert_bytes(plan_.layer) *
+      (std::ssize(prefetch_.experts) - static_cast<int64_t>(n_before - streamed_.size()));
+  return {};
 }
 
 Status DeviceCache::form_chunks(const Lookup& lookup, size_t n_streamed) {
@@ -252,7 +340,7 @@ Status DeviceCache::form_chunks(const Lookup& lookup, size_t n_streamed) {
   const auto n_half = static_cast<size_t>(banked.n_stage / 2);
   for (size_t i = 0; i < plan_.uploads.size(); ++i) {
     if (i % n_half == 0) {
-      HOTSET_TRY([[maybe_unused]] const StreamChunk* added, add_chunk());
+      HOTSET_TRY([[maybe_unused]] const StreamChunk* added, add_chunk(StreamChunk::kOwnSlots));
     }
     chunk_store_[n_chunks_ - 1].experts.push_back(plan_.uploads[i].expert);
     chunk_store_[n_chunks_ - 1].slots.push_back(plan_.uploads[i].slot);
@@ -268,23 +356,27 @@ Status DeviceCache::form_chunks(const Lookup& lookup, size_t n_streamed) {
   streamed_.resize(std::min(n_streamed, streamed_.size()));
   // In the order of the file, so that neighbours are one copy.
   std::ranges::sort(streamed_);
+  note_streamed(lookup, streamed_.size());
   const size_t n_before = n_chunks_;
+  HOTSET_RETURN_IF_ERROR(take_prefetched(banked));
   for (size_t i = 0; i < streamed_.size(); ++i) {
-    const size_t half = i / n_half % 2;
     if (i % n_half == 0) {
-      HOTSET_TRY(StreamChunk* const chunk, add_chunk());
-      if (n_chunks_ > n_before + 2) chunk->after = static_cast<int32_t>(n_chunks_) - 3;
+      const size_t n_staged = n_chunks_ - n_before;
+      HOTSET_TRY(StreamChunk* const chunk, add_chunk(static_cast<int32_t>(n_staged % 2)));
+      if (n_staged >= 2) chunk->after = static_cast<int32_t>(n_chunks_) - 3;
     }
     StreamChunk& chunk = chunk_store_[n_chunks_ - 1];
     chunk.experts.push_back(streamed_[i]);
-    chunk.slots.push_back(banked.first_stage + static_cast<int32_t>(half * n_half + i % n_half));
+    chunk.slots.push_back(
+        banked.first_stage +
+        static_cast<int32_t>(static_cast<size_t>(chunk.half) * n_half + i % n_half));
   }
   chunks_ = std::span(chunk_store_).first(n_chunks_);
   return {};
 }
 
 template <typename At>
-Status DeviceCache::copy_runs(size_t n, const char* label, At at) {
+Status DeviceCache::copy_runs(int64_t layer, size_t n, const char* label, At at) {
   for (size_t begin = 0; begin < n;) {
     const Upload first = at(begin);
     int32_t n_run = 1;
@@ -293,7 +385,7 @@ Status DeviceCache::copy_runs(size_t n, const char* label, At at) {
       if (next.expert != first.expert + n_run || next.slot != first.slot + n_run) break;
       ++n_run;
     }
-    HOTSET_RETURN_IF_ERROR(banks_->copy(plan_.layer, first.expert, first.slot, n_run, label));
+    HOTSET_RETURN_IF_ERROR(banks_->copy(layer, first.expert, first.slot, n_run, label));
     begin += static_cast<size_t>(n_run);
   }
   return {};
@@ -301,45 +393,77 @@ Status DeviceCache::copy_runs(size_t n, const char* label, At at) {
 
 Status DeviceCache::queue_chunk(size_t index) {
   StreamChunk& chunk = chunks_[index];
+  totals().streamed += expert_bytes(plan_.layer) * std::ssize(chunk.experts);
+  if (chunk.is_prefetched) return {};
   if (chunk.after >= 0) {
     HOTSET_RETURN_IF_ERROR(
         device_.queue_wait(QueueId::kTransfer, chunks_[static_cast<size_t>(chunk.after)].computed));
   }
-  HOTSET_RETURN_IF_ERROR(copy_runs(chunk.experts.size(), "stream", [&](size_t i) {
+  HOTSET_RETURN_IF_ERROR(copy_runs(plan_.layer, chunk.experts.size(), "stream", [&](size_t i) {
     return Upload{chunk.experts[i], chunk.slots[i]};
   }));
   HOTSET_RETURN_IF_ERROR(device_.record(chunk.copied, QueueId::kTransfer));
   waited_point_ = std::max(waited_point_, banks_->point());
-  totals().streamed += expert_bytes(plan_.layer) * std::ssize(chunk.experts);
   return {};
 }
 
 Status DeviceCache::chunk_arrives(size_t index) {
-  return device_.queue_wait(QueueId::kCompute, chunks_[index].copied);
+  const StreamChunk& chunk = chunks_[index];
+  if (!chunk.is_prefetched) return device_.queue_wait(QueueId::kCompute, chunk.copied);
+  HOTSET_RETURN_IF_ERROR(device_.queue_wait(QueueId::kCompute, prefetch_.copied));
+  waited_point_ = std::max(waited_point_, prefetch_.point);
+  prefetch_.is_waited = true;
+  return {};
 }
 
 Status DeviceCache::chunk_is_computed(size_t index) {
   return device_.record(chunks_[index].computed, QueueId::kCompute);
 }
 
-void DeviceCache::observe_other_time() {
+void DeviceCache::observe_other_time(int32_t n_tokens) {
   if (!learns()) return;
   const double now_us = device_.now_us();
-  if (planned_at_us_ >= 0) {
-    other_us_.observe(std::max(0.0, now_us - planned_at_us_ - planned_us_));
-    lanes_->set_other_us(other_us_.mean());
+  // The attention of a prompt takes far longer than that of a token.
+  const bool is_one = n_tokens == 1;
+  plan::DecayedMean& other_us = is_one ? other_us_of_one_ : other_us_of_more_;
+  if (planned_at_us_ >= 0 && is_one == planned_one_) {
+    other_us.observe(std::max(0.0, now_us - planned_at_us_ - planned_us_));
   }
+  lanes_->set_other_us(other_us.mean());
   planned_at_us_ = now_us;
+  planned_one_ = is_one;
+}
+
+Result<bool> DeviceCache::streams(const Lookup& lookup) {
+  // What the guard has stopped is not started again by the costs that it found wrong.
+  if (!uploads_allowed()) {
+    return lookup.n_tokens > most_queued_tokens(options_);
+  }
+  return lanes_->streams(lookup);
+}
+
+void DeviceCache::note_streamed(const Lookup& lookup, size_t n_streamed) {
+  const std::span<const int32_t> map = cache_->slot_map(lookup.layer);
+  const auto n_missing = std::ranges::count(map, kNoSlot);
+  const bool is_whole = n_streamed > 0 && static_cast<double>(n_streamed) >=
+                                              lanes::kNearlyAll * static_cast<double>(n_missing);
+  whole_streams_of_ = is_whole ? lookup.n_tokens : 0;
 }
 
 Result<ServedLookup> DeviceCache::plan(int64_t layer, std::span<const int32_t> ids,
                                        int32_t n_tokens) {
   const auto k = static_cast<int32_t>(model_.spec().router.n_expert_used);
-  observe_other_time();
+  observe_other_time(n_tokens);
   HOTSET_TRY(const Lookup lookup, cache_->classify(static_cast<int32_t>(layer), ids, n_tokens, k));
+  total_index_ = total_index(layer, batch_class(n_tokens));
   size_t n_crossing = lookup.misses.size();
   bool all_on_cpu = false;
-  if (is_prefill(n_tokens)) {
+  HOTSET_TRY(const bool is_streamed, streams(lookup));
+  if (n_tokens > 1) {
+    streamed_last_ = is_streamed;
+    if (!is_streamed) whole_streams_of_ = 0;
+  }
+  if (is_streamed) {
     if (!share_) {
       HOTSET_TRY(const lanes::LanePlanner::Prefill prefill, lanes_->plan_prefill(lookup));
       all_on_cpu = prefill.all_on_cpu;
@@ -377,10 +501,19 @@ Result<ServedLookup> DeviceCache::plan(int64_t layer, std::span<const int32_t> i
                                         lookup.places[plan_.uploads.size()].slot, 1, "too early"));
   }
 #endif
-  total_index_ = total_index(layer, batch_class(n_tokens));
   ServedLookup served = list_pairs(ids, lookup);
   served.all_on_cpu = all_on_cpu;
+  served.split = split_of(all_on_cpu, is_streamed);
+  ++totals().splits[static_cast<size_t>(served.split)];
   return served;
+}
+
+Split DeviceCache::split_of(bool all_on_cpu, bool is_streamed) const {
+  if (all_on_cpu) return Split::kAllOnCpu;
+  if (plan_.uploads.empty() && plan_.cpu_experts.empty()) return Split::kHits;
+  if (is_streamed) return Split::kStreamed;
+  if (plan_.cpu_experts.empty()) return Split::kUploads;
+  return plan_.uploads.empty() ? Split::kCpu : Split::kBoth;
 }
 
 void DeviceCache::routing_arrived() {
@@ -398,7 +531,8 @@ Status DeviceCache::queue_uploads() {
   const double start_us = device_.now_us();
   // A prefill's are in its chunks.
   const auto uploads = chunks_.empty() ? plan_.uploads : std::span<const Upload>();
-  HOTSET_RETURN_IF_ERROR(copy_runs(uploads.size(), "upload", [&](size_t i) { return uploads[i]; }));
+  HOTSET_RETURN_IF_ERROR(
+      copy_runs(plan_.layer, uploads.size(), "upload", [&](size_t i) { return uploads[i]; }));
   if (uploads.empty()) return {};
   HOTSET_RETURN_IF_ERROR(device_.record(uploaded_, QueueId::kTransfer));
   uploaded_point_ = banks_->point();
@@ -434,15 +568,33 @@ void DeviceCache::note_bypassed(int64_t layer) {
       lane_model(group).no_cache_us(static_cast<double>(model_.spec().router.n_expert_used));
 }
 
+double DeviceCache::no_cache_other_us() const {
+  return probe_other_us_ ? probe_other_us_->mean() : step_other_us_.mean();
+}
+
+void DeviceCache::observe_probe(double step_us) {
+  // A probe that is off by more than this has found other conditions, not noise.
+  constexpr double kNoise = 0.25;
+  constexpr double kHalfLife = 4;  // probes
+  const double other_us = std::max(0.0, step_us - step_no_cache_us_);
+  const double predicted_us = no_cache_other_us() + step_no_cache_us_;
+  if (!probe_other_us_ || std::abs(step_us - predicted_us) > kNoise * predicted_us) {
+    probe_other_us_.emplace(kHalfLife, other_us, 1);
+  } else {
+    probe_other_us_->observe(other_us);
+  }
+}
+
 Status DeviceCache::end_step(double step_us) {
   const bool was_probe = std::exchange(is_probe_, false);
   if (!std::exchange(is_step_of_one_, false) || !(step_us > 0)) return {};
   if (!was_probe) {
     step_other_us_.observe(std::max(0.0, step_us - step_planned_us_));
-    step_no_cache_mean_.observe(step_other_us_.mean() + step_no_cache_us_);
+    step_no_cache_mean_.observe(no_cache_other_us() + step_no_cache_us_);
   }
+  if (was_probe) observe_probe(step_us);
   const double other_us = step_other_us_.mean();
-  const double no_cache_us = other_us + step_no_cache_us_;
+  const double no_cache_us = no_cache_other_us() + step_no_cache_us_;
   const double cache_us = was_probe ? no_cache_us : other_us + step_cheapest_us_;
   if (!(no_cache_us > 0 && cache_us > 0)) return {};
   HOTSET_TRY(const auto change, guard_->observe({.is_probe = was_probe,
@@ -493,7 +645,8 @@ Status DeviceCache::learn(const ServedLookup& served, double cpu_us) {
   if (!learns() || n_experts == 0 || !models_[static_cast<size_t>(plan_.group)]) return {};
   const auto n_pairs =
       std::ssize(served.cpu_pairs) + (served.all_on_cpu ? std::ssize(served.hit_pairs) : 0);
-  const auto use = served.n_uploads == 0 ? plan::LaneUse::kSolo : plan::LaneUse::kConcurrent;
+  const bool is_alone = served.n_uploads == 0 && served.chunks.empty();
+  const auto use = is_alone ? plan::LaneUse::kSolo : plan::LaneUse::kConcurrent;
   const double further = cpu_further_token_[static_cast<size_t>(plan_.group)];
   const auto n_further = static_cast<double>(n_pairs - n_experts);
   HOTSET_RETURN_IF_ERROR(

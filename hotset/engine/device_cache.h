@@ -3,6 +3,7 @@
 //
 //   before_routing(layer)    arrived fills enter; where the device looks up slots by itself, the
 //                            layer's slot map is brought there
+//   prefetch(layer)          of a prefill that will need nearly all experts: its first chunk
 //   plan(layer, ids)         which pairs are where; the host has waited for ids
 //   queue_uploads()          copies of missing experts, then uploads_arrive() for the compute queue
 //   queue_fills()            copies that nobody waits for yet
@@ -37,14 +38,31 @@ namespace hotset::engine {
 // Experts of a prefill that are copied together: into slots of their own, or through one half of
 // the staging area.
 struct StreamChunk {
+  static constexpr int32_t kOwnSlots = -1;
+
   std::vector<int32_t> experts;  // ascending
   std::vector<int32_t> slots;    // theirs
   std::vector<int32_t> pairs;    // theirs
   // The chunk that used the same half before, whose pairs must be computed first; -1: none.
   int32_t after = -1;
+  int32_t half = kOwnSlots;  // of the staging area
+  bool is_prefetched = false;
   device::Event copied;
   device::Event computed;
 };
+
+// What became of the experts of a lookup.
+enum class Split {
+  kHits,      // all were resident
+  kUploads,   // all missing ones were uploaded
+  kBoth,      // some were uploaded, the CPU computed the others
+  kCpu,       // the CPU computed all missing ones
+  kAllOnCpu,  // the CPU computed everything, also resident ones
+  kStreamed,  // missing ones were streamed, or computed by the CPU
+};
+inline constexpr size_t kSplits = 6;
+// "hits", "uploads", "both", "cpu", "all on cpu", "streamed".
+const char* split_name(Split split);
 
 // A planned lookup. A pair is a token's i-th expert, number token * k + i; lists are ascending.
 struct ServedLookup {
@@ -59,6 +77,7 @@ struct ServedLookup {
   int32_t n_streamed = 0;  // in chunks
   // The CPU computes every pair, also of resident experts; nothing is on the device.
   bool all_on_cpu = false;
+  Split split = Split::kHits;
 };
 
 // What one lane did for the lookups of a layer and a batch class.
@@ -66,13 +85,15 @@ struct LaneTotals {
   Bytes uploaded;
   Bytes filled;
   Bytes streamed;
+  Bytes unused;  // copied ahead of the routing, which then did not ask for it
   Bytes cpu_read;
   // From the first copy of a lookup to the last one, of the lookups whose copies were timed: on a
   // virtual clock all, else some.
   double timed_upload_us = 0;
   Bytes timed_upload;
-  double cpu_us = 0;   // of the CPU lane
-  double wait_us = 0;  // of the host, for the routing
+  double cpu_us = 0;                          // of the CPU lane
+  double wait_us = 0;                         // of the host, for the routing
+  std::array<uint64_t, kSplits> splits = {};  // lookups
 
   // Of all uploads, as the timed ones say; 0 if none was timed.
   double upload_us() const;
@@ -114,10 +135,18 @@ class DeviceCache {
   bool expects_all_on_cpu(int64_t layer) const {
     return all_on_cpu_share_[static_cast<size_t>(layer)].mean() > 0.5;
   }
-  bool is_prefill(int32_t n_tokens) const { return n_tokens > options_.max_decode_tokens; }
+  // Whether the hits of a lookup of so many tokens may be queued before it is known: they read the
+  // pad slot for every miss, of which a lookup that is streamed has many.
+  bool may_queue_hits(int32_t n_tokens) const {
+    return n_tokens <= most_queued_tokens(options_) && !(n_tokens > 1 && streamed_last_);
+  }
 
   // Errors: kDevice. Requires: serves(layer).
   Status before_routing(int64_t layer, bool uses_map);
+  // Copies the first chunk of a lookup of so many tokens while the device still computes its
+  // routing, if the last lookup of as many tokens was streamed and took nearly everything. Call
+  // between before_routing() and routing_arrived(). Errors: kDevice.
+  Status prefetch(int64_t layer, int32_t n_tokens);
   // The host has waited for everything that was on the compute queue.
   void routing_arrived();
 
@@ -152,6 +181,8 @@ class DeviceCache {
   void note_bypassed(int64_t layer);
   // Why the CPU computes everything, with numbers; empty while the cache is in use.
   const std::string& why_bypassed() const { return why_bypassed_; }
+  // Whether never-slower lets uploads happen now.
+  bool uploads_allowed() const { return !guard_ || guard_->uploads_allowed(); }
   // Decides, once calibrated, whether resident experts are computed faster than the CPU does.
   void compare_with_cpu();
 
@@ -187,6 +218,14 @@ class DeviceCache {
   }
 
  private:
+  // Experts of a layer that were copied into the first half of the staging area, ascending.
+  struct Prefetch {
+    std::vector<int32_t> experts;
+    int64_t layer = -1;     // none
+    device::Event copied;   // one of two in turn: the compute queue may still wait for the other
+    uint64_t point = 0;     // of the ring, behind its copies
+    bool is_waited = true;  // by the compute queue
+  };
   // A fill whose copies are queued, and the event behind them.
   struct QueuedFill {
     int32_t group = 0;
@@ -199,16 +238,26 @@ class DeviceCache {
   DeviceCache(const LoadedModel& model, device::Device& device, const CacheOptions& options)
       : model_(model), device_(device), options_(options) {}
 
-  void observe_other_time();
+  void observe_other_time(int32_t n_tokens);
+  // What a step takes beside its experts if the CPU computes all of them.
+  double no_cache_other_us() const;
+  // A probe took `step_us`.
+  void observe_probe(double step_us);
   Status take_arrived_fills();
+  Result<bool> streams(const Lookup& lookup);
+  // Of the lookup that is planned: what prefetch() would have copied, had it been asked.
+  void note_streamed(const Lookup& lookup, size_t n_streamed);
   Result<Decision> decide(const Lookup& lookup);
   // Of the planned prefill: what got a slot, and `n_streamed` of the experts that got none.
   Status form_chunks(const Lookup& lookup, size_t n_streamed);
-  Result<StreamChunk*> add_chunk();
+  Result<StreamChunk*> add_chunk(int32_t half);
+  // Of the streamed experts, those that prefetch() copied become the first chunk that is streamed.
+  Status take_prefetched(const BankedLayer& banked);
   // Copies n experts, at(i) the i-th with its slot; neighbours in the file that become neighbours
   // in the bank are one copy.
   template <typename At>
-  Status copy_runs(size_t n, const char* label, At at);
+  Status copy_runs(int64_t layer, size_t n, const char* label, At at);
+  Split split_of(bool all_on_cpu, bool is_streamed) const;
   ServedLookup list_pairs(std::span<const int32_t> ids, const Lookup& lookup);
   Result<device::Event> free_event();
   static size_t total_index(int64_t layer, BatchClass batch) {
@@ -225,8 +274,10 @@ class DeviceCache {
   std::vector<std::optional<plan::LaneModel>> models_;  // [n_groups]
   std::vector<double> cpu_further_token_;               // [n_groups]
   std::vector<plan::DecayedMean> all_on_cpu_share_;     // [n_layer], of decode lookups
-  plan::DecayedMean other_us_{64, 0, 0};                // of a layer, beside its experts
+  plan::DecayedMean other_us_of_one_{64, 0, 0};         // of a layer and token, beside its experts
+  plan::DecayedMean other_us_of_more_{64, 0, 0};        // of a layer and several tokens
   double planned_at_us_ = -1;                           // the last lookup
+  bool planned_one_ = true;                             // which was of one token
   double planned_us_ = 0;                               // and what its experts should take
   int64_t n_upload_lookups_ = 0;
   std::optional<plan::NeverSlower> guard_;  // with share auto
@@ -238,6 +289,9 @@ class DeviceCache {
   double step_no_cache_us_ = 0;  // and all of them on the CPU
   plan::DecayedMean step_other_us_{64, 0, 0};  // of a step, beside its experts
   plan::DecayedMean step_no_cache_mean_{64, 0, 0};
+  // Of a step without the cache, as probes found it. What costs foresee wrongly of a step with the
+  // cache is in step_other_us_, too, and would excuse the cache for what it causes.
+  std::optional<plan::DecayedMean> probe_other_us_;
   LookupPlan plan_;
   device::Event uploaded_;
   uint64_t uploaded_point_ = 0;  // of the ring, at uploaded_
@@ -251,6 +305,10 @@ class DeviceCache {
   std::vector<int32_t> stage_slot_;  // [n_expert]
   std::vector<int32_t> n_pairs_of_;  // [n_expert] of a missing one
   std::vector<int32_t> streamed_;
+  Prefetch prefetch_;
+  std::array<device::Event, 2> prefetch_events_;
+  bool streamed_last_ = false;            // the last lookup of more than one token
+  int32_t whole_streams_of_ = 0;          // tokens of the last lookup if it streamed nearly all
   std::vector<StreamChunk> chunk_store_;  // as many as any lookup had
   size_t n_chunks_ = 0;
   std::span<StreamChunk> chunks_;     // of the planned lookup

@@ -1,6 +1,9 @@
 #include "hotset/engine/device_executor.h"
 
 #include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
 #include <cstring>
 #include <utility>
 
@@ -9,6 +12,18 @@
 namespace hotset::engine {
 
 using device::QueueId;
+
+namespace {
+
+// How a lookup was split, as the profile has it.
+const char* plan_label(Split split) {
+  static constexpr std::array<const char*, kSplits> kLabels = {
+      "plan: hits", "plan: uploads",    "plan: both",
+      "plan: cpu",  "plan: all on cpu", "plan: streamed"};
+  return kLabels[static_cast<size_t>(split)];
+}
+
+}  // namespace
 
 DeviceExecutor::DeviceExecutor(const LoadedModel& model, KvCache& kv, device::Device& device,
                                device::Backend& cpu, ExecutorOptions options,
@@ -47,7 +62,7 @@ Result<std::unique_ptr<DeviceExecutor>> DeviceExecutor::create(
 
 Status DeviceExecutor::calibrate() {
   if (cache_ == nullptr) return {};
-  queues_hits_ = cache_->options().hit_order != HitOrder::kListed;
+  n_queued_ = cache_->options().hit_order == HitOrder::kListed ? 0 : INT32_MAX;
   if (!cache_->learns()) return {};
   CalibrationSetup setup{.device = device_,
                          .cpu = cpu_,
@@ -75,13 +90,19 @@ Status DeviceExecutor::calibrate() {
   constexpr double kTypicalMisses = 0.3;
   const plan::ExpertCost& pairs =
       cache_->costs(cache_->core().group_of(static_cast<int32_t>(setup.layers.back().layer))).pairs;
-  const double wasted_us = kTypicalMisses *
-                           static_cast<double>(model_.spec().router.n_expert_used) *
-                           pairs.expert_us.at(1);
   // Where copies do not overlap with graphs, listed hits share one graph with the uploads: every
   // other lookup saves one.
   const double saved_us = cache_->joins_uploads() ? -0.5 * pairs.turn_us : pairs.turn_us;
-  queues_hits_ = wasted_us <= idle_us + saved_us;
+  // They also read an expert again for each token that selected it.
+  const auto k = static_cast<double>(model_.spec().router.n_expert_used);
+  const auto n_expert = static_cast<double>(model_.spec().router.n_expert);
+  n_queued_ = 0;
+  for (int32_t n = 1; n <= most_queued_tokens(cache_->options()); n *= 2) {
+    const double n_selected = n_expert * (1 - std::pow(1 - k / n_expert, n));
+    const double n_wasted = n * k - (1 - kTypicalMisses) * n_selected;
+    if (n_wasted * pairs.expert_us.at(1) > idle_us + saved_us) break;
+    n_queued_ = n;
+  }
   return {};
 }
 
@@ -307,11 +328,17 @@ Status DeviceExecutor::serve(int64_t layer, size_t index, KeptGraph& experts, in
     HOTSET_TRY(KeptGraph* const hits, graphs_->lookups().all_pairs(layer, parity, n_rows));
     HOTSET_RETURN_IF_ERROR(device_.compute(hits->graph, hits->reads, {"hits", label_layer}));
   }
+  HOTSET_RETURN_IF_ERROR(cache_->prefetch(layer, n_rows));
   const double wait_start_us = device_.now_us();
   HOTSET_RETURN_IF_ERROR(wait_for_routing(layer, n_rows));
   const double wait_us = device_.now_us() - wait_start_us;
   cache_->routing_arrived();
+  const double plan_start_us = device_.now_us();
   HOTSET_TRY(const ServedLookup served, cache_->plan(layer, routed_ids(n_rows), n_rows));
+  if (profile_ != nullptr) {
+    profile_->add(device::Track::kHost, plan_label(served.split), label_layer, plan_start_us,
+                  device_.now_us() - plan_start_us);
+  }
   LaneTotals& totals = cache_->totals();
   totals.wait_us += wait_us;
   n_listed_ = 0;

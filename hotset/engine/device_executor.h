@@ -92,7 +92,8 @@ class DeviceExecutor final : public Executor {
   std::span<const int32_t> routed_ids(int64_t n_rows) const;
   // Whether the hits of a lookup of so many tokens are queued before they are known.
   bool queues_hits_of(int64_t layer, int32_t n_tokens) const {
-    return queues_hits_ && !cache_->is_prefill(n_tokens) && !cache_->expects_all_on_cpu(layer);
+    return n_tokens <= n_queued_ && cache_->may_queue_hits(n_tokens) &&
+           !cache_->expects_all_on_cpu(layer);
   }
 
   const LoadedModel& model_;
@@ -108,7 +109,7 @@ class DeviceExecutor final : public Executor {
   UbatchInputs inputs_;
   std::vector<uint8_t> is_chosen_;  // by expert
   DeviceCache* cache_;
-  bool queues_hits_ = false;
+  int32_t n_queued_ = 0;  // most tokens of a lookup whose hits are queued before they are known
   int64_t n_listed_ = 0;  // numbers in the host's pair list of the present lookup
   std::vector<int32_t> sorted_pairs_;
   std::vector<std::vector<int32_t>> observed_;  // by layer: ids of the ubatch, for the observer

@@ -70,7 +70,7 @@ Result<std::unique_ptr<DeviceGraphs>> DeviceGraphs::create(
         .device_compute = graphs->device_compute_,
         .cpu_compute = graphs->cpu_compute_,
         .n_ubatch = options.n_ubatch,
-        .max_queued_tokens = options.max_decode_tokens,
+        .max_queued_tokens = options.max_queued_tokens,
     });
   }
   HOTSET_RETURN_IF_ERROR(graphs->reserve());

@@ -11,9 +11,12 @@
 #include <utility>
 
 #include "hotset/base/log.h"
+#include "hotset/engine/baseline.h"
 #include "hotset/engine/cpu_executor.h"
 #include "hotset/engine/device_executor.h"
 #include "hotset/engine/overcommit.h"
+#include "hotset/plan/cache_prediction.h"
+#include "hotset/plan/never_slower.h"
 
 namespace hotset::engine {
 
@@ -70,6 +73,49 @@ Result<KvCacheOptions> kv_options(const model::ModelSpec& spec, const EngineOpti
 
 Result<std::unique_ptr<Engine>> Engine::create(ModelDescription description,
                                                const EngineOptions& options) {
+  HOTSET_TRY(std::unique_ptr<Engine> engine, create_as_asked(std::move(description), options));
+  HOTSET_TRY(const std::string why, engine->why_repacked());
+  if (why.empty()) return engine;
+  log_info("loading the experts once more, repacked: {}", why);
+  engine->executor_.reset();
+  engine->cache_.reset();
+  ModelDescription again = std::move(*engine->model_).take_description();
+  engine.reset();
+  EngineOptions without_cache = options;
+  without_cache.cache_bytes = Bytes{};
+  HOTSET_TRY(engine, create_as_asked(std::move(again), without_cache));
+  engine->plan_.why_no_cache = why;
+  engine->repacked_instead_ = true;
+  return engine;
+}
+
+Result<std::string> Engine::why_repacked() {
+  // A cache that the CPU has left unused takes what the CPU takes.
+  if (!repacked_ratio_ || cache_ == nullptr) return std::string();
+  const auto k = static_cast<int32_t>(spec().router.n_expert_used);
+  plan::BaselineTimes times;
+  for (int32_t group = 0; group < cache_->core().n_groups(); ++group) {
+    if (!cache_->has_lane_model(group)) continue;
+    const GroupSpec& group_spec = cache_->core().spec(group);
+    const auto n_layers = static_cast<double>(group_spec.layers.size());
+    const double share = static_cast<double>(cache_->core().slots(group).n_slots()) /
+                         static_cast<double>(group_spec.n_experts());
+    const double plain_us = n_layers * cache_->lane_model(group).no_cache_us(k);
+    HOTSET_TRY(
+        const double cached_us,
+        plan::predicted_layer_us(cache_->costs(group), group_spec.bytes_per_expert(), k, share));
+    times.plain_us += plain_us;
+    times.cache_us += cache_->why_bypassed().empty() ? n_layers * cached_us : plain_us;
+  }
+  if (!(times.plain_us > 0)) return std::string();
+  times.repacked_us = times.plain_us * *repacked_ratio_;
+  HOTSET_TRY(const plan::BaselineChoice choice, plan::choose_baseline(times));
+  if (choice.use_cache || choice.baseline != plan::Baseline::kRepacked) return std::string();
+  return plan::describe(choice);
+}
+
+Result<std::unique_ptr<Engine>> Engine::create_as_asked(ModelDescription description,
+                                                        const EngineOptions& options) {
   std::unique_ptr<Engine> engine(new Engine(options));
   EngineOptions& o = engine->options_;
   resolve(description.spec, o);
@@ -77,6 +123,14 @@ Result<std::unique_ptr<Engine>> Engine::create(ModelDescription description,
   HOTSET_RETURN_IF_ERROR(engine->open_device(description));
   bool flash_attention = o.flash_attention != FlashAttention::kOff;
   if (engine->device_ != nullptr) flash_attention = engine->plan_.flash_attention;
+  if (o.may_repack_instead && o.load.repack && o.load.upload_experts && !o.cache_bytes &&
+      !o.cache.cpu_share && !o.cache.rates && !engine->device_->info().virtual_clock) {
+    engine->repacked_ratio_ = o.repacked_ratio;
+    if (!o.repacked_ratio) {
+      HOTSET_TRY(engine->repacked_ratio_,
+                 repacked_ratio(description, o.load.placement, *engine->cpu_));
+    }
+  }
   // What is not enough memory for the context should not take the time of loading to find out.
   HOTSET_RETURN_IF_ERROR(engine->create_kv(description.spec, flash_attention));
   HOTSET_TRY(engine->model_, LoadedModel::load(std::move(description), *engine->cpu_, o.load));
@@ -197,10 +251,10 @@ Status Engine::set_cache(std::optional<Bytes> bytes, const CacheOptions& cache) 
     return make_error(ErrorCode::kInvalidArgument,
                       "the engine was created without an expert cache, expected one with slots");
   }
-  if (cache.max_decode_tokens != options_.cache.max_decode_tokens) {
+  if (most_queued_tokens(cache) != most_queued_tokens(options_.cache)) {
     return make_error(ErrorCode::kInvalidArgument,
                       "--moe-cache-batch: found {}, expected {}, by which memory was planned",
-                      cache.max_decode_tokens, options_.cache.max_decode_tokens);
+                      most_queued_tokens(cache), most_queued_tokens(options_.cache));
   }
   // More than all experts is all of them.
   const bool fits_all = most_cache_ >= plan_.memory.devices.front().all_experts;
@@ -229,7 +283,7 @@ ExecutorOptions Engine::executor_options() const {
   return {.n_ubatch = options_.n_ubatch,
           .n_outputs = options_.n_outputs,
           .observe_routing = options_.observe_routing,
-          .max_decode_tokens = options_.cache.max_decode_tokens};
+          .max_queued_tokens = most_queued_tokens(options_.cache)};
 }
 
 Status Engine::create_executor() {

@@ -35,7 +35,8 @@ struct DecodeResult {
 class Engine {
  public:
   // Errors: as LoadedModel::load, KvCache::create, device::open_device,
-  // CpuExecutor::create and DeviceExecutor::create; kInvalidArgument.
+  // CpuExecutor::create and DeviceExecutor::create; kInvalidArgument. Says in the log if the
+  // cache gives way to repacked experts.
   static Result<std::unique_ptr<Engine>> create(ModelDescription description,
                                                 const EngineOptions& options);
 
@@ -52,6 +53,8 @@ class Engine {
   const Placement& placement() const { return options_.load.placement; }
   // What was planned before anything was allocated. Empty without a device.
   const EnginePlan& plan() const { return plan_; }
+  // Whether a cache was asked for and gave way to repacked experts; plan().why_no_cache says why.
+  bool repacked_instead() const { return repacked_instead_; }
   // The expert cache; null where no layer has slots.
   const DeviceCache* cache() const { return cache_.get(); }
   // The groups of the device's MoE layers and the slots that were planned for them; empty without a
@@ -61,7 +64,7 @@ class Engine {
   // Another cache for the loaded model: its size (none: all that was planned for; 0: the CPU lane
   // computes every expert) and how it works. It starts empty; the KV memory stays. Costs an
   // executor and a calibration, not a load. Requires: the engine was created with a cache that has
-  // slots, and `cache` has its max_decode_tokens, by which memory was planned; else
+  // slots, and `cache` has its most_queued_tokens(), by which memory was planned; else
   // kInvalidArgument. Errors: kOutOfMemory, more than was planned for; as DeviceCache::create and
   // DeviceExecutor::create, after which decode() fails until another call succeeds.
   Status set_cache(std::optional<Bytes> bytes, const CacheOptions& cache);
@@ -100,7 +103,11 @@ class Engine {
 
  private:
   explicit Engine(const EngineOptions& options) : options_(options) {}
+  static Result<std::unique_ptr<Engine>> create_as_asked(ModelDescription description,
+                                                         const EngineOptions& options);
   Status open_device(ModelDescription& description);
+  // Why repacked experts without a cache are to be preferred, with the numbers; empty if not.
+  Result<std::string> why_repacked();
   Status create_kv(const model::ModelSpec& spec, bool flash_attention);
   // Runs the largest graphs once, so that drivers have taken what they take.
   Status warm_up();
@@ -121,7 +128,9 @@ class Engine {
   std::unique_ptr<LoadedModel> model_;
   std::optional<KvCache> kv_;
   EnginePlan plan_;
-  Bytes most_cache_;  // that set_cache() may ask for
+  bool repacked_instead_ = false;
+  std::optional<double> repacked_ratio_;  // of a token's experts, over the file's layout
+  Bytes most_cache_;                      // that set_cache() may ask for
   std::unique_ptr<DeviceCache> cache_;
   std::unique_ptr<Executor> executor_;
   std::vector<float> logits_;

@@ -46,6 +46,12 @@ struct EngineOptions {
   // Device memory left to others; none for max(512 MiB, 5%), or none of an emulated device's.
   std::optional<Bytes> headroom = {};
   CacheOptions cache = {};
+  // Whether a cache of automatic size and share gives way to repacked experts on the CPU alone
+  // where these are predicted to be faster. The model is then loaded once more.
+  bool may_repack_instead = false;
+  // What the CPU takes for repacked experts over what it takes for the file's, where that should
+  // not be timed.
+  std::optional<double> repacked_ratio = {};
 };
 
 inline constexpr int32_t kDefaultContext = 4096;

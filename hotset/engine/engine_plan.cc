@@ -88,7 +88,7 @@ Status Demand::build(const LoadedModel& model, device::PlanDevice& counted,
   const ExecutorOptions executor{.n_ubatch = n_ubatch,
                                  .n_outputs = std::min(options_.n_outputs, n_ubatch),
                                  .observe_routing = options_.observe_routing,
-                                 .max_decode_tokens = options_.cache.max_decode_tokens};
+                                 .max_queued_tokens = most_queued_tokens(options_.cache)};
   HOTSET_TRY([[maybe_unused]] const auto graphs,
              DeviceGraphs::create(model, kv, counted, cpu_, placement, executor,
                                   cache ? &cache->banks() : nullptr));

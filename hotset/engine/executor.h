@@ -30,7 +30,7 @@ struct ExecutorOptions {
   int32_t n_ubatch = 512;  // most tokens of one ubatch, at least 1
   int32_t n_outputs = 1;   // most tokens of one ubatch that want logits, at least 1
   RoutingObserver observe_routing = {};
-  int32_t max_decode_tokens = 32;  // lookups of more tokens are prefills (--moe-cache-batch)
+  int32_t max_queued_tokens = 32;  // most tokens of a lookup whose hits are queued beforehand
 };
 
 // Thread-compatible.

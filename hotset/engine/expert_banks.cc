@@ -5,6 +5,8 @@
 #include <cstring>
 #include <utility>
 
+#include "hotset/lanes/lane_planner.h"
+
 namespace hotset::engine {
 namespace {
 
@@ -23,17 +25,7 @@ constexpr std::array<Member, 6> kVectorMembers = {
 // A ring holds a few experts of most models; large ones go through it in parts.
 constexpr Bytes kMaxRingBytes = mib(64);
 
-// A chunk large enough that starting its copies does not count, and small enough that the first
-// one, which nothing overlaps with, does not either.
-constexpr Bytes kMaxChunkBytes = mib(32);
-constexpr int64_t kMinChunks = 8;
-
 }  // namespace
-
-int64_t stage_experts(const GroupSpec& group) {
-  const int64_t fit = kMaxChunkBytes.count / group.bytes_per_expert().count;
-  return std::clamp<int64_t>(fit, 1, std::max<int64_t>(1, group.n_expert / kMinChunks));
-}
 
 std::vector<const ggml_tensor*> bank_tensors(const FeedForwardWeights& experts) {
   std::vector<const ggml_tensor*> tensors;
@@ -90,7 +82,7 @@ Status ExpertBanks::allocate() {
     const int32_t n_slots = cache_.slots(g).n_slots();
     if (n_slots == 0) continue;
     const bool resident = n_slots == spec.n_experts();
-    const auto n_stage = resident ? 0 : static_cast<int32_t>(2 * stage_experts(spec));
+    const auto n_stage = resident ? 0 : static_cast<int32_t>(2 * lanes::stage_experts(spec));
     const FeedForwardWeights& like =
         model_.weights().layers[static_cast<size_t>(spec.layers.front())].experts;
     FeedForwardWeights banks;

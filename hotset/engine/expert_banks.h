@@ -30,10 +30,6 @@
 
 namespace hotset::engine {
 
-// How many experts a half of a group's staging area holds: what passes through in prefills comes in
-// chunks, one of which is copied while the one before it is computed.
-int64_t stage_experts(const GroupSpec& group);
-
 // What graphs read of a layer that has slots.
 struct BankedLayer {
   // [n_slots + 1, ...], shared by the layers of the group; biases and scales [n_expert, ...] are

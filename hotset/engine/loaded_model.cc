@@ -80,6 +80,15 @@ bool supported_in(const device::Backend& cpu, const model::TensorInfo& info, Wei
 
 }  // namespace
 
+ggml_backend_buffer_type_t repacked_layout(const device::Backend& cpu,
+                                           const model::TensorInfo& info, WeightUse use) {
+  if (info.ne[0] < kMinRepackedRow) return nullptr;
+  for (ggml_backend_buffer_type_t layout : cpu.extra_buffer_types()) {
+    if (supported_in(cpu, info, use, layout)) return layout;
+  }
+  return nullptr;
+}
+
 Result<ModelDescription> describe_model(const std::filesystem::path& path) {
   HOTSET_TRY(model::GgufFile file, model::GgufFile::open(path));
   return describe_model(std::move(file));
@@ -154,14 +163,7 @@ Status LoadedModel::place(const WeightDeclaration& declaration, const device::Ba
   const bool may_be_uploaded = options.upload_experts && options.device != nullptr &&
                                declaration.use == WeightUse::kExperts &&
                                options.placement.on_device(declaration.layer);
-  if (options.repack && !may_be_uploaded && info->ne[0] >= kMinRepackedRow) {
-    for (ggml_backend_buffer_type_t layout : cpu.extra_buffer_types()) {
-      if (supported_in(cpu, *info, declaration.use, layout)) {
-        type = layout;
-        break;
-      }
-    }
-  }
+  if (options.repack && !may_be_uploaded) type = repacked_layout(cpu, *info, declaration.use);
   if (type == nullptr) {
     if (!supported_in(cpu, *info, declaration.use, cpu.buffer_type())) {
       return make_error(ErrorCode::kUnsupported,

@@ -66,6 +66,11 @@ struct ModelDescription {
 Result<ModelDescription> describe_model(const std::filesystem::path& path);
 Result<ModelDescription> describe_model(model::GgufFile file);
 
+// The CPU's own layout for a tensor in the place `use`, the best it has; null if it has none that
+// hotset uses.
+ggml_backend_buffer_type_t repacked_layout(const device::Backend& cpu,
+                                           const model::TensorInfo& info, WeightUse use);
+
 // Owns the weights' buffers and the mapped files behind them. Thread-safe after loading: constant.
 class LoadedModel {
  public:

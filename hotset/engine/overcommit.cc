@@ -1,4 +1,5 @@
 #include "hotset/engine/overcommit.h"
+#include "hotset/lanes/lane_planner.h"
 
 #include <algorithm>
 
@@ -109,8 +110,8 @@ Result<std::optional<ShrunkCache>> without_slow_slots(const LoadedModel& model,
     if (fast_bytes >= all_bytes) continue;
     const auto n_expert_bytes = static_cast<double>(group.spec.bytes_per_expert().count);
     // A group that was resident needs staging places once it is not.
-    const auto n_slots =
-        static_cast<int64_t>(fast_bytes / n_expert_bytes) - 2 * stage_experts(group.spec) - 1;
+    const auto n_slots = static_cast<int64_t>(fast_bytes / n_expert_bytes) -
+                         2 * lanes::stage_experts(group.spec) - 1;
     shrunk.found +=
         fmt::format("{}layers {}-{}: {} slots become {}", shrunk.found.empty() ? "" : ", ",
                     group.spec.layers.front(), group.spec.layers.back(), group.n_slots,

@@ -1,6 +1,7 @@
 #include "hotset/lanes/lane_planner.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <utility>
 
@@ -17,7 +18,23 @@ constexpr double kFillHorizonTokens = 4;
 // stays. The modelled time of a run from a cold cache is flat between 80 and 100 tokens.
 constexpr double kColdHorizonTokens = 96;
 
+// A chunk large enough that starting its copies does not count, and small enough that the first
+// one, which nothing overlaps with, does not either.
+constexpr Bytes kMaxChunkBytes = mib(32);
+constexpr int64_t kMinChunks = 8;
+
+// Of an expert that enters an empty slot. A prompt does not wait for what only later tokens gain.
+double cold_value_us(const plan::UploadValue& value, const Lookup& lookup, double score) {
+  if (lookup.n_tokens > kMaxDecodeTokens) return 0;
+  return std::min(plan::kMaxCost, value.saving_us() * kColdHorizonTokens * score);
+}
+
 }  // namespace
+
+int64_t stage_experts(const GroupSpec& group) {
+  const int64_t fit = kMaxChunkBytes.count / group.bytes_per_expert().count;
+  return std::clamp<int64_t>(fit, 1, std::max<int64_t>(1, group.n_expert / kMinChunks));
+}
 
 Result<LanePlanner> LanePlanner::create(const plan::LaneRates& rates, const ExpertCache& cache) {
   std::vector<plan::LaneCosts> costs;
@@ -58,7 +75,8 @@ Result<LanePlanner> LanePlanner::create(std::span<const plan::LaneCosts> costs,
                                           .residency_tokens = kFillHorizonTokens}));
     const auto [link, is_new] = link_of_device.try_emplace(spec.device, link_of_device.size());
     if (is_new) planner.links_.emplace_back().fills.reserve(max_misses);
-    planner.groups_.push_back({of_group, value, expert_bytes, link->second});
+    planner.groups_.push_back(
+        {of_group, value, expert_bytes, link->second, stage_experts(spec), spec.n_expert});
   }
   return planner;
 }
@@ -107,7 +125,7 @@ Result<plan::LaneChoice> LanePlanner::cost_splits(const Lookup& lookup) {
   return choose(lookup, misses_.size());
 }
 
-Result<std::span<const int32_t>> LanePlanner::choose_cpu_experts(const Lookup& lookup) {
+Result<plan::LaneChoice> LanePlanner::choose_with_values(const Lookup& lookup) {
   const GroupState& state = groups_[static_cast<size_t>(lookup.group)];
   const size_t n = lookup.misses.size();
   misses_.clear();
@@ -118,35 +136,100 @@ Result<std::span<const int32_t>> LanePlanner::choose_cpu_experts(const Lookup& l
     const size_t place = n - 1 - i;
     double value_us = 0;
     if (place < lookup.places.size()) {
-      value_us =
-          lookup.group_full
-              ? state.value.value_us(miss.score, lookup.places[place].score)
-              : std::min(plan::kMaxCost, state.value.saving_us() * kColdHorizonTokens * miss.score);
+      value_us = lookup.group_full ? state.value.value_us(miss.score, lookup.places[place].score)
+                                   : cold_value_us(state.value, lookup, miss.score);
     }
     misses_.push_back({.expert = miss.expert, .n_tokens = miss.n_pairs, .value_us = value_us});
   }
-  HOTSET_TRY(const plan::LaneChoice choice, choose(lookup, lookup.places.size()));
-  // Uploads that are worth their time are made all the same.
-  all_on_cpu_ = choice.n_uploads == 0 && all_on_cpu_us(state, lookup) < choice.cost().done_us();
+  return choose(lookup, lookup.places.size());
+}
+
+Result<std::span<const int32_t>> LanePlanner::choose_cpu_experts(const Lookup& lookup) {
+  HOTSET_TRY(plan::LaneChoice choice, choose_with_values(lookup));
+  const GroupState& state = groups_[static_cast<size_t>(lookup.group)];
+  // Uploads of one token that are worth their time are made all the same.
+  all_on_cpu_ = (choice.n_uploads == 0 || lookup.n_tokens > 1) &&
+                all_on_cpu_us(state, lookup) < cached_us(state, lookup, choice);
+  if (all_on_cpu_) choice.n_uploads = 0;
   size_t n_cpu = 0;
   for (const uint32_t i : choice.cpu()) cpu_experts_[n_cpu++] = misses_[i].expert;
   return std::span(cpu_experts_).first(n_cpu);
 }
 
+double LanePlanner::admission_us(const GroupState& state, const Lookup& lookup, size_t n_uploads,
+                                 bool evicts) const {
+  const size_t n = lookup.misses.size();
+  // A score counts this use, and what it is compared with waits for its next one: where a lookup
+  // selects most experts, any exchange would seem to gain. The coldest miss has little more than
+  // this use.
+  const double just_used = lookup.misses.empty() ? 0 : lookup.misses.front().score;
+  double us = 0;
+  for (size_t place = 0; place < std::min(n_uploads, lookup.places.size()); ++place) {
+    const double score = lookup.misses[n - 1 - place].score;
+    if (lookup.places[place].evicts < 0) {
+      us += cold_value_us(state.value, lookup, score);
+    } else if (evicts) {
+      us += state.value.saving_us() * state.value.residency_tokens() *
+            (score - just_used - lookup.places[place].score);
+    }
+  }
+  return us;
+}
+
+double LanePlanner::cached_us(const GroupState& state, const Lookup& lookup,
+                              const plan::LaneChoice& choice) const {
+  if (lookup.n_tokens == 1) return choice.cost().done_us();
+  // Rows of several tokens come back by a list and a graph.
+  return choice.cost().done_us() + state.costs.pairs.turn_us -
+         admission_us(state, lookup, choice.n_uploads, /*evicts=*/true);
+}
+
+Result<bool> LanePlanner::streams(const Lookup& lookup) {
+  if (max_decode_tokens_) return lookup.n_tokens > *max_decode_tokens_;
+  if (lookup.n_tokens == 1 || lookup.misses.empty()) return false;
+  const GroupState& state = groups_[static_cast<size_t>(lookup.group)];
+  HOTSET_TRY(const Prefill streamed, plan_prefill(lookup));
+  const double streamed_us =
+      streamed.us - admission_us(state, lookup, streamed.n_uploads, /*evicts=*/false);
+  HOTSET_TRY(const plan::LaneChoice cached, choose_with_values(lookup));
+  // If the CPU takes everything either way, what is not streamed may come in by fills.
+  return streamed_us < std::min(cached_us(state, lookup, cached), all_on_cpu_us(state, lookup));
+}
+
+double LanePlanner::prefetched_us(const GroupState& state, const Lookup& lookup,
+                                  size_t n_uploads) const {
+  const auto n_selected = static_cast<double>(lookup.hits.size() + lookup.misses.size());
+  if (!lookup.group_full || n_selected < kNearlyAll * static_cast<double>(state.n_expert) ||
+      static_cast<double>(n_uploads) < kNearlyAll * static_cast<double>(lookup.misses.size())) {
+    return 0;
+  }
+  const size_t n_first = std::min(n_uploads, static_cast<size_t>(state.stage_experts));
+  return std::min(other_us_, copy_us(state, n_first));
+}
+
 Result<LanePlanner::Prefill> LanePlanner::plan_prefill(const Lookup& lookup) {
   const GroupState& state = groups_[static_cast<size_t>(lookup.group)];
   list_misses(lookup);
-  // Chunks are computed while others are copied: of what the device computes only the last chunk
-  // comes behind the copies, so its part is left out.
+  // Chunks are computed while others are copied, so what that takes is left out of the choice.
   plan::LaneCosts costs = state.costs;
   costs.pairs = {};
   const plan::LookupWork work{.expert_bytes = state.expert_bytes, .hit_us = hit_us(state, lookup)};
   HOTSET_TRY(const plan::LaneChoice choice, chooser_.choose(costs, work, misses_));
-  // Lists and graphs that nothing overlaps with: of hits, of slots that were filled, of the last
-  // chunk, and for the rows of the CPU lane.
-  constexpr double kSteps = 4;
-  const double us = choice.cost().done_us() + kSteps * state.costs.pairs.turn_us;
-  return Prefill{.n_uploads = choice.n_uploads, .all_on_cpu = all_on_cpu_us(state, lookup) <= us};
+  const plan::ExpertCost& pairs = state.costs.pairs;
+  double pairs_us = 0;
+  for (const uint32_t i : choice.uploads()) pairs_us += pairs.expert_us.at(misses_[i].n_tokens);
+  const auto n_uploads = static_cast<double>(choice.n_uploads);
+  const double n_chunks = std::ceil(n_uploads / static_cast<double>(state.stage_experts));
+  const double last_chunk_us = n_chunks > 0 ? pairs.turn_us + pairs_us / n_chunks : 0;
+  const double device_us = std::max(work.hit_us + n_chunks * pairs.turn_us + pairs_us,
+                                    choice.cost().link_us + last_chunk_us);
+  // Lists that nothing overlaps with, of hits and for the rows of the CPU lane.
+  constexpr double kSteps = 2;
+  const double us = std::max(device_us, choice.cost().cpu_us) + kSteps * pairs.turn_us -
+                    prefetched_us(state, lookup, choice.n_uploads);
+  const double all_cpu_us = all_on_cpu_us(state, lookup);
+  if (all_cpu_us <= us) return Prefill{.n_uploads = 0, .all_on_cpu = true, .us = all_cpu_us};
+  return Prefill{.n_uploads = choice.n_uploads, .all_on_cpu = false, .us = us};
 }
 
 Result<int32_t> LanePlanner::max_fills(const Lookup& lookup, size_t n_uploads) {

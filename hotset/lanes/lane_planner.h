@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -19,6 +20,17 @@
 #include "hotset/plan/upload_value.h"
 
 namespace hotset::lanes {
+
+// Lookups of more tokens are taken for prompts: they are streamed where a fixed share, and not the
+// costs, says what crosses the link.
+inline constexpr int32_t kMaxDecodeTokens = 32;
+
+// The part of a layer's experts from which on its lookups are taken to need all of them.
+inline constexpr double kNearlyAll = 0.9;
+
+// How many experts a half of a group's staging area holds: what passes through in prefills comes in
+// chunks, one of which is copied while the one before it is computed.
+int64_t stage_experts(const GroupSpec& group);
 
 class LanePlanner {
  public:
@@ -47,6 +59,9 @@ class LanePlanner {
   // Whether what the CPU serves may be copied in the background: uploads are worth less then.
   void set_fills(bool fills) { fills_ = fills; }
 
+  // Lookups of more tokens than this are streamed; none: the costs decide for each lookup.
+  void set_max_decode_tokens(std::optional<int32_t> n) { max_decode_tokens_ = n; }
+
   // What a layer takes beside its experts (attention, routing): time in which the link may copy
   // fills. 0 until it is set.
   void set_other_us(double us) { other_us_ = us; }
@@ -59,11 +74,20 @@ class LanePlanner {
   // more than a few hits save. Then no miss is uploaded.
   bool all_on_cpu() const { return all_on_cpu_; }
 
+  // Whether the misses of a lookup of several tokens should be streamed, in chunks of which one is
+  // computed while the next is copied, and change nothing but empty slots, instead of being
+  // uploaded into the slots of others before they are computed: by what either takes, and by what
+  // the experts that would come in are worth above those that would go. One token is never
+  // streamed. The lookup is one that is not committed. Requires: lookup.cached, unless a number of
+  // tokens decides.
+  Result<bool> streams(const Lookup& lookup);
+
   // How a prefill is served: `n_uploads` of its misses, those with the most tokens, cross the link,
   // the CPU lane takes the others; or it takes everything, resident experts included.
   struct Prefill {
     size_t n_uploads = 0;
     bool all_on_cpu = false;
+    double us = 0;  // from ids to result rows
   };
   // By the costs alone: uploads are worth nothing later here.
   Result<Prefill> plan_prefill(const Lookup& lookup);
@@ -92,6 +116,8 @@ class LanePlanner {
     plan::UploadValue value;
     Bytes expert_bytes;
     size_t link = 0;  // index in links_
+    int64_t stage_experts = 1;
+    int64_t n_expert = 0;  // of a layer
   };
   // The copies of one device that wait behind its demand uploads.
   struct Link {
@@ -109,11 +135,24 @@ class LanePlanner {
   void list_misses(const Lookup& lookup);
   // The costs of all splits of the misses, as if uploads were worth nothing later.
   Result<plan::LaneChoice> cost_splits(const Lookup& lookup);
+  // What copying the first chunk while the layer's attention is computed saves, if enough of the
+  // experts are needed that it can be copied before it is known which.
+  double prefetched_us(const GroupState& state, const Lookup& lookup, size_t n_uploads) const;
+  // misses_ and the chooser's answer, with what uploads are worth later.
+  Result<plan::LaneChoice> choose_with_values(const Lookup& lookup);
+  // What `n_uploads` misses are worth in the places they would get, less what those are worth that
+  // would go; only of those that get empty slots, if not `evicts`.
+  double admission_us(const GroupState& state, const Lookup& lookup, size_t n_uploads,
+                      bool evicts) const;
+  // What a choice for a lookup takes; of several tokens, less what its uploads are worth later.
+  double cached_us(const GroupState& state, const Lookup& lookup,
+                   const plan::LaneChoice& choice) const;
   // The chooser's answer for misses_.
   Result<plan::LaneChoice> choose(const Lookup& lookup, size_t max_uploads);
   void pass_time(Link& link, double free_us);
 
   bool fills_ = true;
+  std::optional<int32_t> max_decode_tokens_ = kMaxDecodeTokens;
   double other_us_ = 0;
   double cheapest_us_ = 0;
   bool all_on_cpu_ = false;

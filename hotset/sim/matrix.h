@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,7 +33,7 @@ struct MatrixOptions {
   std::vector<CacheSize> sizes;
   std::vector<CpuShare> shares;
   int64_t skip_tokens = 100;
-  int32_t max_decode_tokens = 32;
+  std::optional<int32_t> max_decode_tokens = {};
   bool fills = true;
   bool compat_zero_slots = false;
   // For the policy `static`: the trace whose uses it is made from; empty: each trace is judged by

@@ -44,9 +44,7 @@ class Replayer {
   size_t group_of(const TraceLookup& lookup) const {
     return static_cast<size_t>(reader_.group_by_layer()[static_cast<size_t>(lookup.layer)]);
   }
-  bool is_prefill(const Lookup& lookup) const {
-    return !options_->compat_zero_slots && lookup.n_tokens > options_->max_decode_tokens;
-  }
+  Result<bool> is_streamed(const Lookup& lookup);
   Status report(TraceReader& reader, uint64_t& reported_bytes) const;
 
   TraceReader reader_;
@@ -61,7 +59,8 @@ class Replayer {
   std::vector<int64_t> clock_;      // [n_layer] tokens seen
   std::vector<int64_t> n_counted_;  // [n_layer] tokens counted
   ReplayResult result_;
-  size_t n_crossing_ = 0;  // misses of the lookup that a prefill lets cross the link
+  bool is_streamed_ = false;  // the lookup
+  size_t n_crossing_ = 0;     // misses of the lookup that then cross the link
 };
 
 Status validate_options(const TraceHeader& header, const ReplayOptions& options) {
@@ -77,9 +76,9 @@ Status validate_options(const TraceHeader& header, const ReplayOptions& options)
     return make_error(ErrorCode::kInvalidArgument, "tokens to skip is {}, expected 0 or more",
                       options.skip_tokens);
   }
-  if (options.max_decode_tokens < 1) {
+  if (options.max_decode_tokens && *options.max_decode_tokens < 1) {
     return make_error(ErrorCode::kInvalidArgument, "tokens of a decode is {}, expected 1 or more",
-                      options.max_decode_tokens);
+                      *options.max_decode_tokens);
   }
   if (options.share.is_auto && options.compat_zero_slots) {
     return make_error(ErrorCode::kInvalidArgument,
@@ -154,6 +153,8 @@ Status Replayer::create_lanes() {
   }
   HOTSET_TRY(lanes_, lanes::LanePlanner::create(options_->rates, *cache_));
   lanes_->set_fills(options_->fills);
+  const int32_t fixed = options_->max_decode_tokens.value_or(lanes::kMaxDecodeTokens);
+  lanes_->set_max_decode_tokens(options_->share.is_auto ? options_->max_decode_tokens : fixed);
   return {};
 }
 
@@ -191,9 +192,16 @@ Result<Decision> Replayer::decide(const TraceLookup& traced, const Lookup& looku
   return Decision{.cpu_experts = cpu_experts_, .max_fills = max_fills};
 }
 
+Result<bool> Replayer::is_streamed(const Lookup& lookup) {
+  if (options_->compat_zero_slots) return false;
+  if (lookup.cached) return lanes_->streams(lookup);
+  return lookup.n_tokens > options_->max_decode_tokens.value_or(lanes::kMaxDecodeTokens);
+}
+
 Result<LookupPlan> Replayer::serve(const TraceLookup& traced, const Lookup& lookup) {
   n_crossing_ = lookup.misses.size();
-  if (is_prefill(lookup)) {
+  HOTSET_TRY(is_streamed_, is_streamed(lookup));
+  if (is_streamed_) {
     if (options_->share.is_auto && lookup.cached) {
       HOTSET_TRY(const lanes::LanePlanner::Prefill prefill, lanes_->plan_prefill(lookup));
       n_crossing_ = prefill.all_on_cpu ? 0 : prefill.n_uploads;
@@ -223,7 +231,7 @@ Status Replayer::step(const TraceLookup& traced) {
                                                    traced.experts_per_token));
   HOTSET_TRY(const LookupPlan plan, serve(traced, lookup));
   // A prefill streams what the plan leaves out, if the group has a cache at all.
-  const int64_t n_cpu = is_prefill(lookup) && lookup.cached ? 0 : std::ssize(plan.cpu_experts);
+  const int64_t n_cpu = is_streamed_ && lookup.cached ? 0 : std::ssize(plan.cpu_experts);
   if (counts) count(lookup, plan, n_cpu);
   HOTSET_TRY(const double lookup_us,
              lanes_->commit(lookup, plan, n_crossing_ - static_cast<size_t>(n_cpu)));

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -33,8 +34,9 @@ struct ReplayOptions {
   CpuShare share = {};
   int64_t skip_tokens = 100;               // of each layer, replayed but not counted; 0 or more
   int32_t max_counted_tokens = INT32_MAX;  // lookups of more tokens are replayed but not counted
-  // Lookups of more tokens are prefills: they evict nothing, and stream what is not resident.
-  int32_t max_decode_tokens = 32;
+  // Lookups of more tokens are streamed: they evict nothing. None: with share auto the costs decide
+  // for each lookup, else lanes::kMaxDecodeTokens.
+  std::optional<int32_t> max_decode_tokens = {};
   bool fills = true;  // experts that the CPU computed may be copied in the background
   // Honour the limits of the reference implementation (reference_rules.h) instead: no prefills, no
   // fills. Not with share auto.

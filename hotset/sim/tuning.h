@@ -46,7 +46,7 @@ struct TuneOptions {
   int64_t skip_tokens = 0;  // of the trace, which no run counts
   // How the cache works, as ReplayOptions has it.
   std::string policy = {};
-  int32_t max_decode_tokens = 32;
+  std::optional<int32_t> max_decode_tokens = {};
   int32_t max_counted_tokens = 1;
   bool fills = true;
   bool compat_zero_slots = false;

@@ -1,0 +1,146 @@
+#include "hotset/engine/baseline.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "hotset/base/clock.h"
+
+namespace hotset::engine {
+namespace {
+
+// Of experts in either layout: beyond most caches, so that the weights come from memory.
+constexpr Bytes kTimedBytes = mib(64);
+// The fastest of these counts: others find cold pages or are disturbed.
+constexpr int kRepetitions = 5;
+
+// The experts of a layer, some of them, in one layout, and a graph that multiplies by them.
+class TimedExperts {
+ public:
+  // `infos`: a layer's expert tensors. Errors: kOutOfMemory.
+  static Result<TimedExperts> create(const model::GgufFile& file,
+                                     const std::vector<const model::TensorInfo*>& infos,
+                                     int64_t n_experts, int64_t k, device::Backend& cpu,
+                                     bool repacked);
+
+  // One token with experts `first` to `first + k - 1`. Returns microseconds. Errors: kDevice.
+  Result<double> run(int32_t first);
+
+ private:
+  explicit TimedExperts(device::Backend& cpu) : cpu_(&cpu) {}
+
+  device::Backend* cpu_;
+  std::vector<ggml_context_ptr> contexts_;
+  std::vector<ggml_backend_buffer_ptr> buffers_;
+  ggml_tensor* ids_ = nullptr;
+  ggml_cgraph* graph_ = nullptr;
+};
+
+Result<TimedExperts> TimedExperts::create(const model::GgufFile& file,
+                                          const std::vector<const model::TensorInfo*>& infos,
+                                          int64_t n_experts, int64_t k, device::Backend& cpu,
+                                          bool repacked) {
+  TimedExperts timed(cpu);
+  std::vector<ggml_tensor*> weights;
+  for (const model::TensorInfo* info : infos) {
+    ggml_backend_buffer_type_t type =
+        repacked ? repacked_layout(cpu, *info, WeightUse::kExperts) : nullptr;
+    if (type == nullptr) type = cpu.buffer_type();
+    ggml_context* c =
+        timed.contexts_
+            .emplace_back(ggml_init(
+                {.mem_size = 2 * ggml_tensor_overhead(), .mem_buffer = nullptr, .no_alloc = true}))
+            .get();
+    ggml_tensor* weight = ggml_new_tensor_3d(c, static_cast<ggml_type>(info->type), info->ne[0],
+                                             info->ne[1], n_experts);
+    HOTSET_TRY(timed.buffers_.emplace_back(), device::allocate_tensors(c, type, "experts to time"));
+    ggml_backend_buffer_set_usage(timed.buffers_.back().get(), GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
+    ggml_backend_tensor_set(weight, file.tensor_bytes(*info).data(), 0, ggml_nbytes(weight));
+    weights.push_back(weight);
+  }
+  constexpr size_t kGraphNodes = 64;
+  ggml_context* c =
+      timed.contexts_
+          .emplace_back(ggml_init({.mem_size = kGraphNodes * ggml_tensor_overhead() +
+                                               ggml_graph_overhead_custom(kGraphNodes, false),
+                                   .mem_buffer = nullptr,
+                                   .no_alloc = true}))
+          .get();
+  timed.ids_ = ggml_new_tensor_2d(c, GGML_TYPE_I32, k, 1);
+  timed.graph_ = ggml_new_graph_custom(c, kGraphNodes, false);
+  std::vector<ggml_tensor*> inputs;
+  for (ggml_tensor* weight : weights) {
+    ggml_tensor* x = ggml_new_tensor_3d(c, GGML_TYPE_F32, weight->ne[0], k, 1);
+    inputs.push_back(x);
+    ggml_build_forward_expand(timed.graph_, ggml_mul_mat_id(c, weight, x, timed.ids_));
+  }
+  HOTSET_TRY(timed.buffers_.emplace_back(),
+             device::allocate_tensors(c, cpu.buffer_type(), "a token to time"));
+  for (ggml_tensor* x : inputs) {
+    const std::vector<float> ones(static_cast<size_t>(ggml_nelements(x)), 1.0F);
+    ggml_backend_tensor_set(x, ones.data(), 0, ggml_nbytes(x));
+  }
+  return timed;
+}
+
+Result<double> TimedExperts::run(int32_t first) {
+  auto* ids = static_cast<int32_t*>(ids_->data);
+  for (int64_t i = 0; i < ids_->ne[0]; ++i) ids[i] = first + static_cast<int32_t>(i);
+  const double start_us = steady_clock().now_us();
+  HOTSET_RETURN_IF_ERROR(cpu_->compute(graph_));
+  return steady_clock().now_us() - start_us;
+}
+
+// The matrices of the first layer on the device that has experts.
+Result<std::vector<const model::TensorInfo*>> first_experts(const ModelDescription& model,
+                                                            const Placement& placement) {
+  ModelWeights weights;
+  WeightList list;
+  model.architecture->declare_weights(model.spec, weights, list);
+  std::vector<const model::TensorInfo*> infos;
+  int64_t layer = -1;
+  for (const WeightDeclaration& declaration : list.declarations()) {
+    if (declaration.use != WeightUse::kExperts || !placement.on_device(declaration.layer)) continue;
+    HOTSET_TRY(const model::TensorInfo* info, find_weight(model.file, declaration));
+    if (info == nullptr) continue;
+    if (layer >= 0 && declaration.layer != layer) break;
+    layer = declaration.layer;
+    infos.push_back(info);
+  }
+  return infos;
+}
+
+}  // namespace
+
+Result<std::optional<double>> repacked_ratio(const ModelDescription& model,
+                                             const Placement& placement, device::Backend& cpu) {
+  HOTSET_TRY(const std::vector<const model::TensorInfo*> infos, first_experts(model, placement));
+  if (std::ranges::none_of(infos, [&](const model::TensorInfo* info) {
+        return repacked_layout(cpu, *info, WeightUse::kExperts) != nullptr;
+      })) {
+    return std::nullopt;
+  }
+  const int64_t k = model.spec.router.n_expert_used;
+  const int64_t n_all = model.spec.router.n_expert;
+  Bytes expert_bytes;
+  for (const model::TensorInfo* info : infos) expert_bytes += Bytes{info->n_bytes.count / n_all};
+  const int64_t n_experts = std::clamp(kTimedBytes.count / expert_bytes.count, k, n_all);
+  HOTSET_TRY(TimedExperts plain,
+             TimedExperts::create(model.file, infos, n_experts, k, cpu, /*repacked=*/false));
+  HOTSET_TRY(TimedExperts repacked,
+             TimedExperts::create(model.file, infos, n_experts, k, cpu, /*repacked=*/true));
+  double plain_us = 0;
+  double repacked_us = 0;
+  for (int i = 0; i < kRepetitions; ++i) {
+    // Others each time: those of the last time may still be in the caches.
+    const auto first = static_cast<int32_t>((i * k) % (n_experts - k + 1));
+    HOTSET_TRY(const double one_plain_us, plain.run(first));
+    HOTSET_TRY(const double one_repacked_us, repacked.run(first));
+    plain_us = i == 0 ? one_plain_us : std::min(plain_us, one_plain_us);
+    repacked_us = i == 0 ? one_repacked_us : std::min(repacked_us, one_repacked_us);
+  }
+  if (!(plain_us > 0)) return std::nullopt;
+  return repacked_us / plain_us;
+}
+
+}  // namespace hotset::engine
