@@ -200,10 +200,12 @@ TEST(StreamingFailures, ACopyThatFailsAtAnyPlaceIsNamedAndEndsThePrompt) {
     EXPECT_FALSE(failure.at_start);
     ++n_failed;
     for (int64_t layer = 0; layer < kStreamed; ++layer) {
-      const std::string name = "upload 'stream' (layer " + std::to_string(layer) + ")";
-      if (failure.message.find(name) == std::string::npos) continue;
+      const std::string place = "(layer " + std::to_string(layer) + ")";
+      const bool is_chunk = failure.message.find("upload 'stream' " + place) != std::string::npos ||
+                            failure.message.find("upload 'prefetch' " + place) != std::string::npos;
+      if (!is_chunk) continue;
       ++n_in_chunks;
-      layers.insert(name);
+      layers.insert(place);
       progress.insert(failure.n_streamed);
     }
   }

@@ -176,10 +176,16 @@ Status Service::load() {
   for (const model::TensorInfo& tensor : engine.model().file().tensors()) {
     n_bytes += tensor.n_bytes.count;
   }
+  std::optional<server::CacheRules> rules;
+  if (const engine::DeviceCache* cache = engine.cache(); cache != nullptr) {
+    const engine::CacheOptions& o = cache->options();
+    rules = {.policy = o.policy, .fills = o.fills, .max_decode_tokens = o.max_decode_tokens};
+  }
   server_->serve({.scheduler = scheduler_.get(),
                   .tokenizer = &*tokenizer_,
                   .chat_template = &*template_,
                   .cache = cache_.get(),
+                  .cache_rules = std::move(rules),
                   .name = options_.alias.empty() ? path.filename().string() : options_.alias,
                   .path = path.string(),
                   .architecture = engine.spec().architecture,

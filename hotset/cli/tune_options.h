@@ -58,6 +58,7 @@ struct TuneRecord {
   bool fills = true;
   std::optional<int32_t> max_decode_tokens = {};
   bool is_server = false;
+  bool is_hotset = false;  // a server that says by which of hotset's rules its cache decides
 };
 
 // A setting that may be recommended, as it was measured. No cache: cache 0.

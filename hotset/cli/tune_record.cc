@@ -136,6 +136,7 @@ std::string tune_record_json(const TuneRecord& r) {
       {"fills", r.fills},
       {"max_decode_tokens", r.max_decode_tokens ? Json(*r.max_decode_tokens) : Json("auto")},
       {"is_server", r.is_server},
+      {"is_hotset", r.is_hotset},
       {"runs", std::move(runs)}};
   return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
@@ -181,6 +182,7 @@ Result<TuneRecord> parse_tune_record(const std::string& name, const std::string&
   fields.get("fills", r.fills);
   fields.get("max_decode_tokens", r.max_decode_tokens);
   fields.get("is_server", r.is_server);
+  if (json.contains("is_hotset")) fields.get("is_hotset", r.is_hotset);
   const Json* runs = fields.find("runs");
   HOTSET_RETURN_IF_ERROR(fields.status());
   if (!runs->is_array()) {

@@ -215,7 +215,7 @@ Result<sim::TuneResult> tune_from_record(const TuneRecord& record, Bytes least,
                            .policy = record.policy,
                            .max_decode_tokens = record.max_decode_tokens,
                            .fills = record.fills,
-                           .compat_zero_slots = record.is_server,
+                           .compat_zero_slots = record.is_server && !record.is_hotset,
                            .rates = record.rates,
                            .sizes = sim::tune_sizes(least, record.most_cache, kSizes, measured),
                            .cancelled = &InterruptScope::flag()};

@@ -70,6 +70,8 @@ class ServerTuner {
   Result<sim::TuneRun> measure(Bytes cache, const sim::CpuShare& share, const std::string& trace);
   Result<ServerRun> drive(Bytes cache, const sim::CpuShare& share, const std::string& trace);
   Status wait_until_ready(httplib::Client& client, ServerProcess& process);
+  // How the cache of the server decides, if it says so.
+  void take_rules(const Json& props);
   Status complete_all(httplib::Client& client, ServerProcess& process, ServerRun& run);
   Result<Json> post(httplib::Client& client, ServerProcess& process, const std::string& prompt,
                     int32_t n);
@@ -150,12 +152,27 @@ Status ServerTuner::start() {
   r.tokens = o_.prompts_file.empty() ? "text" : "prompts " + o_.prompts_file;
   r.n_tokens = o_.n_tokens;
   r.most_cache = mib(*o_.max_mib);
-  r.policy = "class_lru";
-  r.fills = false;
+  if (!r.is_hotset) {
+    r.policy = "class_lru";
+    r.fills = false;
+  }
   // Not known and not needed: the time model is fitted to bytes, and shares are fixed.
   r.rates = plan::kTypicalRates;
   r.is_server = true;
   return {};
+}
+
+void ServerTuner::take_rules(const Json& props) {
+  if (!props.is_object() || !props.contains("moe_cache")) return;
+  const Json& rules = props["moe_cache"];
+  if (!rules.is_object() || !rules.contains("policy") || !rules["policy"].is_string()) return;
+  TuneRecord& r = outcome_.record;
+  r.is_hotset = true;
+  r.policy = rules["policy"].get<std::string>();
+  r.fills = rules.value("fills", Json(false)) == true;
+  r.max_decode_tokens.reset();
+  const Json n = rules.value("max_decode_tokens", Json());
+  if (n.is_number_integer()) r.max_decode_tokens = n.get<int32_t>();
 }
 
 Status ServerTuner::wait_until_ready(httplib::Client& client, ServerProcess& process) {
@@ -181,6 +198,7 @@ Status ServerTuner::wait_until_ready(httplib::Client& client, ServerProcess& pro
     outcome_.record.model =
         std::filesystem::path(json["model_path"].get<std::string>()).filename().string();
   }
+  take_rules(json);
   return {};
 }
 
@@ -283,8 +301,8 @@ Result<sim::TuneRun> ServerTuner::measure(Bytes cache, const sim::CpuShare& shar
                            .skip_tokens = driven.skip_tokens,
                            .policy = r.policy,
                            .max_decode_tokens = r.max_decode_tokens,
-                           .fills = false,
-                           .compat_zero_slots = true};
+                           .fills = r.fills,
+                           .compat_zero_slots = !r.is_hotset};
   HOTSET_TRY(const sim::ReplayResult replayed,
              sim::replay_setting(options, reader->header(), cache, share, nullptr));
   sim::TuneRun run{.cache = cache,
@@ -293,6 +311,8 @@ Result<sim::TuneRun> ServerTuner::measure(Bytes cache, const sim::CpuShare& shar
                    .up_gib = replayed.upload_gib_per_token(),
                    .cpu_gib = replayed.cpu_gib_per_token(),
                    .hit_rate = replayed.hit_rate()};
+  // The reference's rules are taken on trust, hotset's are known.
+  if (r.is_hotset) return run;
   const auto logged = logged_hits(driven.log);
   if (!logged) {
     log_warning("{}: said no \"hits = N, misses = M\" at its end: the replay is not checked",

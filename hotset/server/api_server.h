@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,13 +31,21 @@ struct ServerOptions {
   std::string chat_variables = {};  // JSON object: variables of the chat template
 };
 
+// How a cache decides, for whoever replays its routing.
+struct CacheRules {
+  std::string policy;
+  bool fills = true;
+  std::optional<int32_t> max_decode_tokens = {};  // as sim::ReplayOptions has it
+};
+
 // What is served. References must outlive the server.
 struct ServedModel {
   Scheduler* scheduler = nullptr;
   const text::Tokenizer* tokenizer = nullptr;
   const text::ChatTemplate* chat_template = nullptr;
   CacheReporter* cache = nullptr;
-  std::string name;  // as in "model" of answers
+  std::optional<CacheRules> cache_rules = {};  // none: there is no cache
+  std::string name;                            // as in "model" of answers
   std::string path = {};
   std::string architecture = {};
   int64_t n_bytes = 0;

@@ -369,6 +369,21 @@ std::string Endpoints::models() const {
 
 std::string Endpoints::model_object() const { return to_body(model_json(model_, unix_time_s())); }
 
+namespace {
+
+Json rules_json(const std::optional<CacheRules>& rules) {
+  if (!rules) return nullptr;
+  Json json = {{"policy", rules->policy}, {"fills", rules->fills}};
+  if (rules->max_decode_tokens) {
+    json["max_decode_tokens"] = *rules->max_decode_tokens;
+  } else {
+    json["max_decode_tokens"] = "auto";
+  }
+  return json;
+}
+
+}  // namespace
+
 std::string Endpoints::props() const {
   const auto token_text = [&](std::optional<int32_t> id) {
     return id ? valid_text(token_bytes(*model_.tokenizer, *id)) : std::string();
@@ -384,6 +399,7 @@ std::string Endpoints::props() const {
        {"chat_template", model_.chat_template->source()},
        {"bos_token", token_text(model_.tokenizer->bos())},
        {"eos_token", token_text(model_.tokenizer->eos())},
+       {"moe_cache", rules_json(model_.cache_rules)},
        {"build_info", "hotset " + options_.version}});
 }
 
