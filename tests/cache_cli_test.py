@@ -100,7 +100,7 @@ class CacheCliTest(CliFixture):
         four = self.verdict(*EMU, "--moe-cache-mib", "4")
         for part in ("expert cache on: emu (", "has 74 slots for 512 experts (14.5%) of layers 0-7, ",
                      "copies overlap with computing and come through a pinned ring",
-                     "CPU share auto, fills on, policy crf-auto, prefill above 32 tokens",
+                     "CPU share auto, fills on, policy crf-auto, streamed where it takes less",
                      "8 of 8 layers and the head on the device"):
             self.assertIn(part, four)
         self.assertIn("come from pinned memory",
@@ -136,7 +136,7 @@ class CacheCliTest(CliFixture):
 
     def totals(self, rows):
         return {key: sum(row[key] for row in rows) for key in rows[0]
-                if key not in ("layer", "batch", "hit_rate")}
+                if key not in ("layer", "batch", "hit_rate", "splits")}
 
     def test_statistics(self):
         report, stderr = self.run_demo("--moe-cache-mib", "4", "--stats", "--moe-cache-cpu-share",
@@ -177,14 +177,22 @@ class CacheCliTest(CliFixture):
         self.assertEqual(replayed["lookups"], total["lookups"])
         self.assertEqual(replayed["hit_rate"], total["hit_rate"])
         self.assertGreater(replayed["belady_hit_rate"], replayed["hit_rate"])
+        # How the lookups were split, and why.
+        for row in cache["by_layer"] + cache["by_batch"] + [total]:
+            self.assertEqual(sum(row["splits"].values()), row["lookups"])
+        self.assertGreater(total["splits"]["both"], 0)
+        self.assertIn("the CPU takes 0.5 of the misses, as asked", cache["splits"][0]["reason"])
+        self.assertIn("layers 0 to 7: the CPU takes 0.5 of the misses, as asked", stderr)
         self.assertIn(f"hit rate {100 * total['hit_rate']:.2f}% of {total['selected']} experts in "
                       f"{total['lookups']} lookups", stderr)
         self.assertIn(f"Belady with the same slots {100 * replayed['belady_hit_rate']:.2f}%", stderr)
 
     def test_statistics_of_a_prefill(self):
         done = self.hotset("eval", "-m", DEMO, "--tokens", ",".join(map(str, range(1, 101))),
-                           "--generate", "3", "--stats", "--json", *EMU, "--moe-cache-mib", "4")
+                           "--generate", "3", "--stats", "--json", *EMU, "--moe-cache-mib", "4",
+                           "--moe-cache-batch", "32")
         cache = json.loads(done.stdout)["moe_cache"]
+        self.assertGreater(cache["total"]["splits"]["streamed"], 0)
         batches = {row["batch"]: row for row in cache["by_batch"]}
         self.assertEqual(set(batches), {"1", "more"})
         self.assertGreater(batches["more"]["streamed"], 0)
