@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
+#include <thread>
 #include <utility>
 
 #include "hotset/base/log.h"
@@ -101,6 +102,7 @@ class Service {
   Status finish() { return session_->finish(); }
 
  private:
+  Status start_session(const engine::EngineOptions& flags);
   Status load();
   engine::EngineOptions with_uses(engine::EngineOptions flags);
 
@@ -150,9 +152,19 @@ Status Service::start() {
       .chat_variables = options_.run.chat_variables};
   server_ = std::make_unique<server::ApiServer>(std::move(server_options));
   HOTSET_RETURN_IF_ERROR(server_->listen(options_.host, options_.port));
-  HOTSET_TRY(session_, EngineSession::start(options_.run.model, with_uses(flags)));
+  // On a thread that ends: whoever computes on the CPU keeps a team of kernel threads, and beside a
+  // second team the scheduler's would sleep at each barrier instead of spinning, which makes a
+  // small model ten times slower.
+  Status started;
+  std::thread([&] { started = start_session(flags); }).join();
+  HOTSET_RETURN_IF_ERROR(started);
   HOTSET_RETURN_IF_ERROR(check_logit_bias(sampling.options, session_->engine()));
   return load();
+}
+
+Status Service::start_session(const engine::EngineOptions& flags) {
+  HOTSET_TRY(session_, EngineSession::start(options_.run.model, with_uses(flags)));
+  return {};
 }
 
 Status Service::load() {

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "hotset/base/clock.h"
+#include "hotset/engine/cpu_lane.h"
 
 namespace hotset::engine {
 namespace {
@@ -23,8 +23,8 @@ class TimedExperts {
                                      int64_t n_experts, int64_t k, device::Backend& cpu,
                                      bool repacked);
 
-  // One token with experts `first` to `first + k - 1`. Returns microseconds. Errors: kDevice.
-  Result<double> run(int32_t first);
+  // One token with experts `first` to `first + k - 1`. Errors: kDevice.
+  Status run(int32_t first);
 
  private:
   explicit TimedExperts(device::Backend& cpu) : cpu_(&cpu) {}
@@ -83,12 +83,10 @@ Result<TimedExperts> TimedExperts::create(const model::GgufFile& file,
   return timed;
 }
 
-Result<double> TimedExperts::run(int32_t first) {
+Status TimedExperts::run(int32_t first) {
   auto* ids = static_cast<int32_t*>(ids_->data);
   for (int64_t i = 0; i < ids_->ne[0]; ++i) ids[i] = first + static_cast<int32_t>(i);
-  const double start_us = steady_clock().now_us();
-  HOTSET_RETURN_IF_ERROR(cpu_->compute(graph_));
-  return steady_clock().now_us() - start_us;
+  return cpu_->compute(graph_);
 }
 
 // The matrices of the first layer on the device that has experts.
@@ -125,6 +123,9 @@ Result<std::optional<double>> repacked_ratio(const ModelDescription& model,
   Bytes expert_bytes;
   for (const model::TensorInfo* info : infos) expert_bytes += Bytes{info->n_bytes.count / n_all};
   const int64_t n_experts = std::clamp(kTimedBytes.count / expert_bytes.count, k, n_all);
+  // A thread of its own: the kernel threads of whoever computes live as long as it does, and slow
+  // down those of others.
+  CpuLane lane;
   HOTSET_TRY(TimedExperts plain,
              TimedExperts::create(model.file, infos, n_experts, k, cpu, /*repacked=*/false));
   HOTSET_TRY(TimedExperts repacked,
@@ -134,8 +135,10 @@ Result<std::optional<double>> repacked_ratio(const ModelDescription& model,
   for (int i = 0; i < kRepetitions; ++i) {
     // Others each time: those of the last time may still be in the caches.
     const auto first = static_cast<int32_t>((i * k) % (n_experts - k + 1));
-    HOTSET_TRY(const double one_plain_us, plain.run(first));
-    HOTSET_TRY(const double one_repacked_us, repacked.run(first));
+    HOTSET_RETURN_IF_ERROR(lane.run([&] { return plain.run(first); }));
+    const double one_plain_us = lane.job_us();
+    HOTSET_RETURN_IF_ERROR(lane.run([&] { return repacked.run(first); }));
+    const double one_repacked_us = lane.job_us();
     plain_us = i == 0 ? one_plain_us : std::min(plain_us, one_plain_us);
     repacked_us = i == 0 ? one_repacked_us : std::min(repacked_us, one_repacked_us);
   }
