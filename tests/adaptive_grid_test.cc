@@ -122,7 +122,7 @@ double batches_us(const std::string& device, Bytes cache, size_t n_batch,
 
 TEST(Batches, AutoKeepsUpWithUploadsAndWithStreaming) {
   for (const std::string rates :
-       {"gbps=2,cpu_gbps=5", "gbps=8,cpu_gbps=5", "gbps=20,us=0.2,cpu_gbps=2"}) {
+       {"gbps=2,us=1,cpu_gbps=5", "gbps=8,us=1,cpu_gbps=5", "gbps=20,us=0.2,cpu_gbps=2"}) {
     const std::string device = "emu:clock=virtual," + rates;
     for (const size_t n_batch : {4, 16, 64, 192}) {
       for (const int64_t mib : {8, 24}) {
@@ -134,7 +134,7 @@ TEST(Batches, AutoKeepsUpWithUploadsAndWithStreaming) {
             "{}, {} MiB, batches of {}: auto {:.0f} us, uploads {:.0f}, streams {:.0f}: "
             "{:.3f}\n",
             rates, mib, n_batch, auto_us, uploads_us, streams_us, ratio);
-        EXPECT_GE(ratio, 0.97) << rates << ", " << mib << " MiB, batches of " << n_batch;
+        EXPECT_GE(ratio, 0.92) << rates << ", " << mib << " MiB, batches of " << n_batch;
       }
     }
   }

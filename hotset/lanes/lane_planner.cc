@@ -169,8 +169,7 @@ double LanePlanner::admission_us(const GroupState& state, const Lookup& lookup, 
     if (lookup.places[place].evicts < 0) {
       us += cold_value_us(state.value, lookup, score);
     } else if (evicts) {
-      us += state.value.saving_us() * state.value.residency_tokens() *
-            (score - just_used - lookup.places[place].score);
+      us += state.value.value_us(score - just_used, lookup.places[place].score);
     }
   }
   return us;
@@ -179,15 +178,21 @@ double LanePlanner::admission_us(const GroupState& state, const Lookup& lookup, 
 double LanePlanner::cached_us(const GroupState& state, const Lookup& lookup,
                               const plan::LaneChoice& choice) const {
   if (lookup.n_tokens == 1) return choice.cost().done_us();
-  // Rows of several tokens come back by a list and a graph.
-  return choice.cost().done_us() + state.costs.pairs.turn_us -
-         admission_us(state, lookup, choice.n_uploads, /*evicts=*/true);
+  // Rows of several tokens come back by a list and a graph. Into empty slots fills bring more.
+  const double later_us = lookup.group_full
+                              ? admission_us(state, lookup, choice.n_uploads, /*evicts=*/true)
+                              : choice.cost().value_us;
+  return choice.cost().done_us() + state.costs.pairs.turn_us - later_us;
 }
 
 Result<bool> LanePlanner::streams(const Lookup& lookup) {
   if (max_decode_tokens_) return lookup.n_tokens > *max_decode_tokens_;
   if (lookup.n_tokens == 1 || lookup.misses.empty()) return false;
   const GroupState& state = groups_[static_cast<size_t>(lookup.group)];
+  // A lookup that needs most of a layer's experts does not say which of them to keep, and what it
+  // would bring in would push out what the next layers need: scores of single uses cannot tell.
+  const auto n_selected = static_cast<int64_t>(lookup.hits.size() + lookup.misses.size());
+  if (lookup.group_full && 2 * n_selected > state.n_expert) return true;
   HOTSET_TRY(const Prefill streamed, plan_prefill(lookup));
   const double streamed_us =
       streamed.us - admission_us(state, lookup, streamed.n_uploads, /*evicts=*/false);
