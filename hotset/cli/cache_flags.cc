@@ -58,10 +58,6 @@ Result<std::optional<int32_t>> parse_batch(const std::string& text) {
                     "--moe-cache-batch: found '{}', expected auto or 1 to {}", text, kMaxBatch);
 }
 
-std::string batch_text(const std::optional<int32_t>& max_decode_tokens) {
-  return max_decode_tokens ? fmt::format("{}", *max_decode_tokens) : "auto";
-}
-
 Status check_policy(const std::string& name) {
   const auto traits = policy_traits(name);
   if (traits && is_online(*traits)) return {};

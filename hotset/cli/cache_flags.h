@@ -32,8 +32,6 @@ Status apply(const CacheFlags& flags, engine::EngineOptions& options);
 
 // --moe-cache-batch: a number of tokens, or none for "auto". Errors: kInvalidArgument.
 Result<std::optional<int32_t>> parse_batch(const std::string& text);
-// As it is given.
-std::string batch_text(const std::optional<int32_t>& max_decode_tokens);
 
 // Names of the policies that can run a cache, with commas between them.
 std::string online_policies();

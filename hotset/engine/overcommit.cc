@@ -1,7 +1,8 @@
 #include "hotset/engine/overcommit.h"
-#include "hotset/lanes/lane_planner.h"
 
 #include <algorithm>
+
+#include "hotset/lanes/lane_planner.h"
 
 namespace hotset::engine {
 namespace {

@@ -140,8 +140,8 @@ class LanePlanner {
   double prefetched_us(const GroupState& state, const Lookup& lookup, size_t n_uploads) const;
   // misses_ and the chooser's answer, with what uploads are worth later.
   Result<plan::LaneChoice> choose_with_values(const Lookup& lookup);
-  // What `n_uploads` misses are worth in the places they would get, less what those are worth that
-  // would go; only of those that get empty slots, if not `evicts`.
+  // What `n_uploads` misses are worth in the places they would get, each above what it would push
+  // out; only of those that get empty slots, if not `evicts`.
   double admission_us(const GroupState& state, const Lookup& lookup, size_t n_uploads,
                       bool evicts) const;
   // What a choice for a lookup takes; of several tokens, less what its uploads are worth later.

@@ -192,6 +192,17 @@ Json sampling_json(const engine::SamplerOptions& s, int32_t max_tokens) {
           {"n_predict", max_tokens}};
 }
 
+Json rules_json(const std::optional<CacheRules>& rules) {
+  if (!rules) return nullptr;
+  Json json = {{"policy", rules->policy}, {"fills", rules->fills}};
+  if (rules->max_decode_tokens) {
+    json["max_decode_tokens"] = *rules->max_decode_tokens;
+  } else {
+    json["max_decode_tokens"] = "auto";
+  }
+  return json;
+}
+
 }  // namespace
 
 Endpoints::Endpoints(ServedModel model, const ServerOptions& options)
@@ -368,21 +379,6 @@ std::string Endpoints::models() const {
 }
 
 std::string Endpoints::model_object() const { return to_body(model_json(model_, unix_time_s())); }
-
-namespace {
-
-Json rules_json(const std::optional<CacheRules>& rules) {
-  if (!rules) return nullptr;
-  Json json = {{"policy", rules->policy}, {"fills", rules->fills}};
-  if (rules->max_decode_tokens) {
-    json["max_decode_tokens"] = *rules->max_decode_tokens;
-  } else {
-    json["max_decode_tokens"] = "auto";
-  }
-  return json;
-}
-
-}  // namespace
 
 std::string Endpoints::props() const {
   const auto token_text = [&](std::optional<int32_t> id) {
