@@ -94,6 +94,46 @@ TEST(SetCache, RefusesWhatWasNotPlanned) {
   EXPECT_TRUE(engine->decode(batch_of_one));
 }
 
+TEST(SetThreads, ChangesTimesAndNoResults) {
+  const auto path = test::model_of("qwen3moe");
+  const auto engine = make_engine(
+      test::describe(path),
+      test::cache_options(std::string(kEmu) + ",cpu_gbps=20,cpu_thread_gbps=1", gib(1)));
+  ASSERT_NE(engine, nullptr);
+  std::vector<float> logits;
+  double last_us = HUGE_VAL;
+  for (const int n_threads : {1, 2, 7}) {
+    const auto status = engine->set_threads(n_threads);
+    ASSERT_TRUE(status) << status.error().message;
+    ASSERT_TRUE(engine->set_cache(Bytes{}, {}));
+    EXPECT_EQ(engine->n_threads(), n_threads);
+    const double start_us = engine->device()->now_us();
+    const Outcome found = outcome(*engine);
+    const double us = engine->device()->now_us() - start_us;
+    EXPECT_LT(us, last_us);
+    last_us = us;
+    if (logits.empty()) logits = found.logits;
+    EXPECT_EQ(found.logits, logits);
+  }
+  for (const int n_threads : {0, 513, -1}) {
+    const auto status = engine->set_threads(n_threads);
+    ASSERT_FALSE(status);
+    EXPECT_THAT(status.error().message, HasSubstr("expected 1 to 512"));
+  }
+  EXPECT_EQ(engine->n_threads(), 7);
+}
+
+TEST(SetThreads, WorksOnTheCpuAlone) {
+  const auto engine =
+      make_engine(test::describe(test::model_of("qwen3moe")), test::cache_options("", {}));
+  ASSERT_NE(engine, nullptr);
+  const auto batch = test::as_batch(test::some_ids(9, 1), false);
+  const auto one = decode(*engine, batch);
+  engine->forget(0, 0, INT32_MAX);
+  ASSERT_TRUE(engine->set_threads(1));
+  EXPECT_EQ(decode(*engine, batch), one);
+}
+
 TEST(SetCache, NeedsAnEngineWithACache) {
   const auto path = test::model_of("qwen3moe");
   for (const char* device : {"", kEmu}) {

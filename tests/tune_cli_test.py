@@ -33,6 +33,12 @@ class TuneCliTest(CliFixture):
                                delta=0.08)
         self.assertIn(f"--moe-cache-mib {best['cache_mib']:.10g} --moe-cache-cpu-share "
                       f"{best['cpu_share']}", found["command_line"])
+        # Threads were given; the load mode was not.
+        self.assertEqual(found["thread_trials"], [])
+        self.assertEqual([trial["load_mode"] for trial in found["load_mode_trials"]],
+                         ["mmap", "pinned"])
+        self.assertEqual(found["recommended_load_mode"], "mmap")
+        self.assertIn("load-mode = mmap\n", config.read_text())
         # The page has everything in it.
         page = html.read_text()
         self.assertIn("<svg", page)

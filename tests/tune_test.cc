@@ -138,6 +138,91 @@ TEST(Tune, ReusesEarlierRunsOfTheSameCommandOnly) {
   EXPECT_EQ(runs(options), 2);
 }
 
+TEST(Tune, FindsHowManyThreadsAreEnough) {
+  const test::TemporaryFolder records;
+  // One thread reads 0.5 GB/s: four are as fast as there is memory for.
+  TuneCommandOptions options = demo_options(
+      "emu:clock=virtual,us=1,dev_gbps=40,gbps=0.5,cpu_gbps=2,cpu_thread_gbps=0.5", records);
+  options.model.n_threads = 0;
+  options.cores = CoreCount{.n_cores = 16, .n_logical = 32};
+  int n_searched = 0;
+  const auto tune = [&] {
+    n_searched = 0;
+    return run_tune(options, [&](const std::string& what) {
+      n_searched += what.starts_with("searching threads: ") ? 1 : 0;
+    });
+  };
+  const auto outcome = tune();
+  ASSERT_TRUE(outcome) << outcome.error().message;
+  EXPECT_EQ(n_searched, 5);  // 16, 15, 8, 4, 2
+  EXPECT_EQ(outcome->record.n_threads, 4);
+  EXPECT_THAT(tune_command_line(*outcome), HasSubstr(" -t 4 "));
+  EXPECT_THAT(tune_config(*outcome, options), HasSubstr("threads = 4\n"));
+  EXPECT_THAT(tune_text(*outcome), HasSubstr("4 are enough"));
+  EXPECT_THAT(tune_html(*outcome), HasSubstr("4 are enough"));
+  // All that was measured is of the threads that are recommended.
+  const double cpu_gbps = outcome->record.rates.cpu_gb_per_s;
+  EXPECT_NEAR(cpu_gbps, 2, 0.02);
+  // No other number is more than the tolerance faster.
+  auto measure = TuneMeasure::start(options);
+  ASSERT_TRUE(measure) << measure.error().message;
+  double best_ms = HUGE_VAL;
+  double chosen_ms = 0;
+  for (const int n : {1, 2, 3, 4, 5, 8, 16, 32}) {
+    ASSERT_TRUE((*measure)->set_threads(n));
+    const auto m = (*measure)->run(outcome->chosen->cache, outcome->chosen->share);
+    ASSERT_TRUE(m) << m.error().message;
+    best_ms = std::min(best_ms, m->ms_per_token);
+    if (n == 4) chosen_ms = m->ms_per_token;
+  }
+  EXPECT_LE(chosen_ms, best_ms * kMostBehindBest);
+  // Known the next time.
+  const auto again = tune();
+  ASSERT_TRUE(again) << again.error().message;
+  EXPECT_EQ(n_searched, 0);
+  EXPECT_EQ(again->record.n_threads, 4);
+  EXPECT_EQ(again->record.thread_trials, outcome->record.thread_trials);
+  EXPECT_EQ(tune_command_line(*again), tune_command_line(*outcome));
+}
+
+TEST(Tune, PinsMemoryOnlyWhereThatIsFaster) {
+  const test::TemporaryFolder records;
+  const auto tune = [&](const std::string& device, const std::string& load_mode) {
+    TuneCommandOptions options = demo_options("emu:clock=virtual,us=1," + device, records);
+    options.n_tokens = 32;
+    options.n_warm_up = 32;
+    options.model.load_mode = load_mode;
+    auto outcome = run_tune(options);
+    EXPECT_TRUE(outcome) << outcome.error().message;
+    if (!outcome) return TuneOutcome{};
+    EXPECT_THAT(tune_command_line(*outcome),
+                HasSubstr("--load-mode " + recommended_load_mode(*outcome)));
+    EXPECT_THAT(tune_config(*outcome, options),
+                HasSubstr("load-mode = " + recommended_load_mode(*outcome)));
+    return *std::move(outcome);
+  };
+  // The host copies at half the rate of the link.
+  const TuneOutcome slow_copies = tune("gbps=8,cpu_gbps=1,host_gbps=4", "auto");
+  EXPECT_EQ(slow_copies.load_mode, "pinned");
+  ASSERT_EQ(slow_copies.load_mode_trials.size(), 2);
+  EXPECT_GT(slow_copies.load_mode_trials[0].ms_per_token,
+            slow_copies.load_mode_trials[1].ms_per_token * 1.03);
+  EXPECT_THAT(tune_text(slow_copies), HasSubstr("load mode pinned: uploads come straight"));
+  const TuneOutcome fast_copies = tune("gbps=8,cpu_gbps=1", "auto");
+  EXPECT_EQ(fast_copies.record.load_mode, "pinned");
+  EXPECT_EQ(fast_copies.load_mode, "mmap");
+  EXPECT_THAT(tune_text(fast_copies), HasSubstr("load mode mmap: as fast"));
+  const TuneOutcome refused = tune("gbps=8,cpu_gbps=1,refuse_pinned=1", "auto");
+  EXPECT_EQ(refused.load_mode, "mmap");
+  EXPECT_THAT(refused.why_load_mode, HasSubstr("has no pinned memory"));
+  // What was given stays.
+  for (const char* given : {"mmap", "pinned"}) {
+    const TuneOutcome outcome = tune("gbps=8,cpu_gbps=1,host_gbps=4", given);
+    EXPECT_EQ(recommended_load_mode(outcome), given);
+    EXPECT_TRUE(outcome.load_mode_trials.empty());
+  }
+}
+
 TEST(Tune, SaysThatNoCacheIsNeededWhereAllExpertsFit) {
   const test::TemporaryFolder records;
   TuneCommandOptions options = demo_options("emu:clock=virtual,us=1", records);
@@ -309,7 +394,7 @@ TEST(TuneRecord, RefusesDamage) {
   EXPECT_THAT(error([](auto& j) { j["version"] = 2; }), HasSubstr("version: found 2, expected 1"));
   EXPECT_THAT(error([](auto& j) { j.erase("key"); }), HasSubstr("r.json: key: missing"));
   EXPECT_THAT(error([](auto& j) { j["n_tokens"] = 1.5; }), HasSubstr("n_tokens: found 1.5"));
-  EXPECT_THAT(error([](auto& j) { j["runs"] = 3; }), HasSubstr("runs: found number"));
+  EXPECT_THAT(error([](auto& j) { j["runs"] = 3; }), HasSubstr("runs: found 3, expected an array"));
   EXPECT_THAT(error([](auto& j) { j["runs"][1]["cpu_share"] = "some"; }),
               HasSubstr("run 1: cpu_share: found \"some\", expected a number or \"auto\""));
   EXPECT_FALSE(parse_tune_record("r.json", "nonsense"));

@@ -49,14 +49,21 @@ Status tune_command(const TuneCommandOptions& options) {
 
 void add_tune_command(CLI::App& app, int& exit_status) {
   auto o = std::make_shared<TuneCommandOptions>();
-  CLI::App* command =
-      app.add_subcommand("tune", "Measure which cache size and CPU share are best on this machine");
+  o->model.load_mode = "auto";
+  CLI::App* command = app.add_subcommand(
+      "tune",
+      "Measure which cache size, CPU share, threads and load mode are best on this machine");
   add_model_options(*command, o->model);
   for (const char* name :
        {"--moe-cache-mib", "--moe-cache-cpu-share", "--stats", "--moe-cache-trace", "--profile"}) {
     command->remove_option(command->get_option(name));
   }
   command->get_option("--model")->required(false);
+  command->get_option("--threads")->description("CPU threads; 0: as many as turn out to be enough");
+  command->get_option("--load-mode")
+      ->description(
+          "Where the experts are, in the file (mmap) or copied into locked RAM (pinned); auto: "
+          "both are compared");
   command
       ->add_option("--prompts", o->prompts_file,
                    "Your prompts, one a line or a JSON array of strings; absent: a text")

@@ -87,8 +87,7 @@ Status TuneMeasure::load() {
                                            int64_t n_tokens) {
     if (is_recording_) observer_(layer, ids, n_tokens);
   };
-  HOTSET_TRY(engine::ModelDescription description, engine::describe_model(model.model));
-  HOTSET_TRY(engine_, engine::Engine::create(std::move(description), engine_options_));
+  HOTSET_RETURN_IF_ERROR(create_engine());
   const CacheState state = cache_state(*engine_, engine_options_.cache_bytes);
   if (engine_->most_cache() == Bytes{} || !state.has_slots()) {
     return make_error(ErrorCode::kInvalidArgument, "tune: no cache to tune: {}",
@@ -103,6 +102,26 @@ Status TuneMeasure::load() {
   most_ = all_fit_ ? all_experts_ : sim::round_cache_size(engine_->most_cache());
   least_ = std::min(sim::round_cache_size(least_ + mib(1) / 64), most_);
   return {};
+}
+
+Status TuneMeasure::create_engine() {
+  HOTSET_TRY(engine::ModelDescription description, engine::describe_model(options_.model.model));
+  HOTSET_TRY(engine_, engine::Engine::create(std::move(description), engine_options_));
+  return {};
+}
+
+Status TuneMeasure::set_threads(int n_threads) {
+  HOTSET_RETURN_IF_ERROR(engine_->set_threads(n_threads));
+  return engine_->set_cache(most_, engine_options_.cache);
+}
+
+Status TuneMeasure::load_again(engine::LoadMode mode) {
+  engine_options_.n_threads = engine_->n_threads();
+  engine_options_.load.load_mode = mode;
+  engine_options_.cache_bytes = most_;
+  // Both at once may be more than there is memory for.
+  engine_.reset();
+  return create_engine();
 }
 
 plan::LaneRates TuneMeasure::rates() const {

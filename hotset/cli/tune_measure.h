@@ -49,6 +49,13 @@ class TuneMeasure {
   bool all_fit() const { return all_fit_; }
   plan::LaneRates rates() const;  // as calibrated last
 
+  // Other threads for the runs to come, and rates() by them. Errors: as Engine::set_threads and
+  // Engine::set_cache.
+  Status set_threads(int n_threads);
+  // Loads the model once more, with its experts elsewhere; threads, passages and sizes stay.
+  // Errors: those of the engine.
+  Status load_again(engine::LoadMode mode);
+
   // Records the routing of the next run. Errors: as RoutingRecorder::begin.
   Status record_next(const std::string& trace_path);
 
@@ -60,6 +67,8 @@ class TuneMeasure {
   explicit TuneMeasure(const TuneCommandOptions& options) : options_(options) {}
 
   Status load();
+  // Creates the engine by the options as they are.
+  Status create_engine();
   Status make_passages();
   Status generate(const std::vector<std::string>& prompts);
   struct Counts {

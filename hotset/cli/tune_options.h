@@ -10,6 +10,7 @@
 
 #include "hotset/base/units.h"
 #include "hotset/cli/model_options.h"
+#include "hotset/cli/thread_search.h"
 #include "hotset/plan/lane_costs.h"
 #include "hotset/sim/tuning.h"
 
@@ -18,7 +19,9 @@ namespace hotset::cli {
 enum class TuneFormat { kText, kMarkdown, kJson };
 
 struct TuneCommandOptions {
-  ModelOptions model;             // its cache size and share are not used
+  // Its cache size and share are not used. 0 threads: searched for; load mode auto: found out.
+  ModelOptions model;
+  std::optional<CoreCount> cores = {};  // to choose threads among; absent: this machine's
   std::string prompts_file = {};  // prompts, one a line, or a JSON array of strings; empty: a text
   int32_t n_tokens = 256;         // of a run that count, 16 to 2^20
   int32_t n_warm_up = 128;        // tokens before them, which fill the cache
@@ -40,9 +43,10 @@ struct TuneRecord {
   std::string model = {};
   std::string device = {};
   std::string machine = {};
-  std::string load_mode = {};  // mmap, pinned
-  int n_threads = 0;
-  std::string tokens = {};  // "text", "prompts FILE"
+  std::string load_mode = {};                   // mmap, pinned: of the runs
+  int n_threads = 0;                            // of the runs; 0: not known
+  std::vector<ThreadTrial> thread_trials = {};  // share auto and most cache; empty: not searched
+  std::string tokens = {};                      // "text", "prompts FILE"
   int32_t n_tokens = 0;
   Bytes expert_bytes = {};          // of all experts that a cache may hold
   Bytes most_cache = {};            // that was allowed
@@ -69,6 +73,12 @@ struct TuneChoice {
   double predicted_ms = 0;  // 0: not predicted
 };
 
+// The recommendation with the experts in the file (mmap) and in pinned memory.
+struct LoadModeTrial {
+  std::string mode = {};
+  double ms_per_token = 0;
+};
+
 struct TuneOutcome {
   TuneRecord record;
   std::optional<sim::TuneResult> result;  // none: all experts fit
@@ -76,6 +86,9 @@ struct TuneOutcome {
   std::optional<TuneChoice> chosen;       // the recommendation, after that
   std::string why_chosen = {};            // in words
   std::string why_not = {};               // nothing is recommended
+  std::string load_mode = {};             // the recommendation; empty: that of the runs
+  std::vector<LoadModeTrial> load_mode_trials = {};  // empty: not compared
+  std::string why_load_mode = {};                    // in words; empty: it was given
 };
 
 }  // namespace hotset::cli

@@ -74,6 +74,13 @@ class Fields {
     if (status_) status_ = make_error(ErrorCode::kCorrupt, "{}: {}: missing", where_, field);
     return nullptr;
   }
+  // Errors: the first of all fields so far.
+  Result<const Json*> array(const char* field) {
+    const Json* found = find(field);
+    if (found != nullptr && !found->is_array()) fail(field, "an array", *found);
+    HOTSET_RETURN_IF_ERROR(status_);
+    return found;
+  }
   const Status& status() const { return status_; }
 
  private:
@@ -107,6 +114,10 @@ std::string tune_record_json(const TuneRecord& r) {
                     {"cpu_gib", run.cpu_gib},
                     {"hit_rate", run.hit_rate}});
   }
+  Json trials = Json::array();
+  for (const ThreadTrial& trial : r.thread_trials) {
+    trials.push_back({{"n_threads", trial.n_threads}, {"ms_per_token", trial.ms_per_token}});
+  }
   const Json json = {
       {"version", kVersion},
       {"key", r.key},
@@ -137,6 +148,7 @@ std::string tune_record_json(const TuneRecord& r) {
       {"max_decode_tokens", r.max_decode_tokens ? Json(*r.max_decode_tokens) : Json("auto")},
       {"is_server", r.is_server},
       {"is_hotset", r.is_hotset},
+      {"thread_trials", std::move(trials)},
       {"runs", std::move(runs)}};
   return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
@@ -183,12 +195,7 @@ Result<TuneRecord> parse_tune_record(const std::string& name, const std::string&
   fields.get("max_decode_tokens", r.max_decode_tokens);
   fields.get("is_server", r.is_server);
   if (json.contains("is_hotset")) fields.get("is_hotset", r.is_hotset);
-  const Json* runs = fields.find("runs");
-  HOTSET_RETURN_IF_ERROR(fields.status());
-  if (!runs->is_array()) {
-    return make_error(ErrorCode::kCorrupt, "{}: runs: found {}, expected an array", name,
-                      runs->type_name());
-  }
+  HOTSET_TRY(const Json* runs, fields.array("runs"));
   for (size_t i = 0; i < runs->size(); ++i) {
     sim::TuneRun run;
     Fields of_run((*runs)[i], fmt::format("{}: run {}", name, i));
@@ -200,6 +207,16 @@ Result<TuneRecord> parse_tune_record(const std::string& name, const std::string&
     of_run.get("hit_rate", run.hit_rate);
     HOTSET_RETURN_IF_ERROR(of_run.status());
     r.runs.push_back(run);
+  }
+  if (!json.contains("thread_trials")) return r;
+  HOTSET_TRY(const Json* trials, fields.array("thread_trials"));
+  for (size_t i = 0; i < trials->size(); ++i) {
+    ThreadTrial trial;
+    Fields of_trial((*trials)[i], fmt::format("{}: thread trial {}", name, i));
+    of_trial.get("n_threads", trial.n_threads);
+    of_trial.get("ms_per_token", trial.ms_per_token);
+    HOTSET_RETURN_IF_ERROR(of_trial.status());
+    r.thread_trials.push_back(trial);
   }
   return r;
 }
@@ -267,7 +284,7 @@ std::string tune_config(const TuneOutcome& outcome, const TuneCommandOptions& op
     add("moe-cache-cpu-share", share_text(outcome.chosen->share));
   }
   add("threads", fmt::format("{}", r.n_threads));
-  add("load-mode", r.load_mode);
+  add("load-mode", recommended_load_mode(outcome));
   if (m.n_ctx != defaults.n_ctx) add("ctx-size", fmt::format("{}", m.n_ctx));
   if (m.n_ubatch != defaults.n_ubatch) add("ubatch-size", fmt::format("{}", m.n_ubatch));
   if (m.flash_attention != defaults.flash_attention) add("flash-attn", m.flash_attention);

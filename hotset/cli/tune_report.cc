@@ -37,9 +37,20 @@ Section setting_section(const TuneRecord& r) {
                                       r.model, to_string(r.expert_bytes), r.device,
                                       to_string(r.most_cache)));
   section.lines.push_back("machine: " + r.machine);
-  section.lines.push_back(
-      fmt::format("tokens: {}, {} of each run counted; {} threads, load mode {}", r.tokens,
-                  r.n_tokens, r.n_threads, r.load_mode));
+  section.lines.push_back(fmt::format(
+      "tokens: {}, {} of each run counted; {}load mode {}", r.tokens, r.n_tokens,
+      r.is_server ? "" : fmt::format("{} thread{}, ", r.n_threads, r.n_threads == 1 ? "" : "s"),
+      r.load_mode));
+  if (!r.thread_trials.empty()) {
+    std::string speeds;
+    for (const ThreadTrial& trial : r.thread_trials) {
+      speeds += fmt::format("{}{} {}", speeds.empty() ? "" : ", ", trial.n_threads,
+                            speed_text(per_second(trial.ms_per_token)));
+    }
+    section.lines.push_back(fmt::format("tokens/s by threads, most cache, share auto: {}; {} {}",
+                                        speeds, r.n_threads,
+                                        r.n_threads == 1 ? "is enough" : "are enough"));
+  }
   if (!r.is_server) {
     section.lines.push_back(
         fmt::format("rates at the start: link {:.2f} GB/s, CPU {:.2f} GB/s, device {:.2f} GB/s "
@@ -162,6 +173,16 @@ Section recommendation_section(const TuneOutcome& outcome) {
       !(outcome.predicted->share == c.share && outcome.predicted->cache == c.cache)) {
     section.lines.push_back(fmt::format("share {}: {}", share_text(outcome.predicted->share),
                                         compared(*outcome.predicted)));
+  }
+  if (!outcome.why_load_mode.empty()) {
+    std::string speeds;
+    for (const LoadModeTrial& trial : outcome.load_mode_trials) {
+      speeds += fmt::format("{}{} {}", speeds.empty() ? " (tokens/s: " : ", ", trial.mode,
+                            speed_text(per_second(trial.ms_per_token)));
+    }
+    if (!speeds.empty()) speeds += ")";
+    section.lines.push_back(
+        fmt::format("load mode {}: {}{}", outcome.load_mode, outcome.why_load_mode, speeds));
   }
   if (outcome.record.no_cache_ms > 0 && c.cache > Bytes{}) {
     section.lines.push_back(fmt::format("{:.2f} times as fast as without a cache",
@@ -291,6 +312,10 @@ Json choice_json(const TuneChoice& c) {
 
 std::string cache_mib_text(Bytes cache) { return fmt::format("{:.10g}", cache.mib()); }
 
+const std::string& recommended_load_mode(const TuneOutcome& outcome) {
+  return outcome.load_mode.empty() ? outcome.record.load_mode : outcome.load_mode;
+}
+
 std::string tune_command_line(const TuneOutcome& outcome) {
   const TuneRecord& r = outcome.record;
   const TuneChoice& c = *outcome.chosen;
@@ -302,8 +327,8 @@ std::string tune_command_line(const TuneOutcome& outcome) {
     if (c.cache > Bytes{}) line += " --moe-cache-cpu-share " + share_text(c.share);
   }
   if (r.is_server) return line;
-  return line +
-         fmt::format(" --device {} -t {} --load-mode {}", r.device, r.n_threads, r.load_mode);
+  return line + fmt::format(" --device {} -t {} --load-mode {}", r.device, r.n_threads,
+                            recommended_load_mode(outcome));
 }
 
 std::string tune_text(const TuneOutcome& outcome) {
@@ -342,6 +367,16 @@ std::string tune_json(const TuneOutcome& outcome) {
                 {{"link_gb_per_s", r.rates.link_gb_per_s},
                  {"cpu_gb_per_s", r.rates.cpu_gb_per_s},
                  {"device_gb_per_s", r.rates.device_gb_per_s}}}};
+  json["thread_trials"] = Json::array();
+  for (const ThreadTrial& trial : r.thread_trials) {
+    json["thread_trials"].push_back(
+        {{"n_threads", trial.n_threads}, {"tokens_per_s", per_second(trial.ms_per_token)}});
+  }
+  json["load_mode_trials"] = Json::array();
+  for (const LoadModeTrial& trial : outcome.load_mode_trials) {
+    json["load_mode_trials"].push_back(
+        {{"load_mode", trial.mode}, {"tokens_per_s", per_second(trial.ms_per_token)}});
+  }
   Json runs = Json::array();
   for (const sim::TuneRun& run : r.runs) {
     runs.push_back({{"cache_mib", run.cache.mib()},
@@ -386,6 +421,8 @@ std::string tune_json(const TuneOutcome& outcome) {
       outcome.predicted ? choice_json(*outcome.predicted) : Json(nullptr);
   json["recommendation"] = outcome.chosen ? choice_json(*outcome.chosen) : Json(nullptr);
   json["command_line"] = outcome.chosen ? Json(tune_command_line(outcome)) : Json(nullptr);
+  json["recommended_load_mode"] =
+      outcome.chosen ? Json(recommended_load_mode(outcome)) : Json(nullptr);
   json["why"] = outcome.chosen ? outcome.why_chosen : outcome.why_not;
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }

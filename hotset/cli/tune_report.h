@@ -13,6 +13,9 @@ namespace hotset::cli {
 // "4096", "3.015625": what --moe-cache-mib takes, exactly.
 std::string cache_mib_text(Bytes cache);
 
+// Where the experts should be: "mmap" or "pinned"; that of the runs where nothing was compared.
+const std::string& recommended_load_mode(const TuneOutcome& outcome);
+
 // The command line of the recommendation. Requires: outcome.chosen.
 std::string tune_command_line(const TuneOutcome& outcome);
 

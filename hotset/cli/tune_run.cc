@@ -19,6 +19,8 @@ namespace hotset::cli {
 namespace {
 
 constexpr double kRunShares[] = {0, 0.5, 0.95};
+// Two measurements of one thing are this far apart anyway.
+constexpr double kMeasuredTolerance = 0.025;
 
 // Everything that a measured time depends on.
 Result<std::string> record_key(const TuneCommandOptions& o, const std::string& device) {
@@ -62,7 +64,11 @@ class ModelTuner {
  private:
   Status start();
   Status load();
+  Status search_threads();
   Status measure_runs();
+  // Whether the recommendation is as fast with the experts in the file as in pinned memory.
+  Status compare_load_modes();
+  std::string why_not_pinned() const;
   Result<TuneMeasurement> measure(Bytes cache, const sim::CpuShare& share);
   void say(const std::string& what) const {
     if (progress_) progress_(what);
@@ -119,7 +125,36 @@ Status ModelTuner::load() {
 }
 
 Result<TuneMeasurement> ModelTuner::measure(Bytes cache, const sim::CpuShare& share) {
-  return measure_->run(cache, share);
+  TuneRecord& r = outcome_.record;
+  const bool is_recorded = !r.trace.empty();
+  if (!is_recorded) HOTSET_RETURN_IF_ERROR(measure_->record_next(path_ + ".mct"));
+  HOTSET_TRY(TuneMeasurement measured, measure_->run(cache, share));
+  if (!is_recorded) {
+    r.trace = path_ + ".mct";
+    r.skip_tokens = measured.skip_tokens;
+  }
+  return measured;
+}
+
+Status ModelTuner::search_threads() {
+  TuneRecord& r = outcome_.record;
+  const device::DeviceInfo& device = measure_->engine().device()->info();
+  // What computes on the CPU itself shares the threads with the CPU lane.
+  const bool are_shared = device.computes_on_cpu && !device.virtual_clock;
+  if (o_.model.n_threads != 0 || are_shared) return {};
+  const CoreCount cores = o_.cores.value_or(core_count());
+  while (const auto n_threads = next_thread_trial(r.thread_trials, cores)) {
+    say(fmt::format("searching threads: {} of {} cores, {}", *n_threads, cores.n_cores,
+                    setting_text(measure_->most_cache(), {.is_auto = true})));
+    HOTSET_RETURN_IF_ERROR(measure_->set_threads(*n_threads));
+    HOTSET_TRY(const TuneMeasurement m, measure(measure_->most_cache(), {.is_auto = true}));
+    r.thread_trials.push_back({.n_threads = *n_threads, .ms_per_token = m.ms_per_token});
+    HOTSET_RETURN_IF_ERROR(save_tune_record(path_, r));
+  }
+  r.n_threads = fewest_threads(r.thread_trials);
+  HOTSET_RETURN_IF_ERROR(measure_->set_threads(r.n_threads));
+  if (r.runs.empty()) r.rates = measure_->rates();
+  return {};
 }
 
 Status ModelTuner::measure_runs() {
@@ -132,10 +167,7 @@ Status ModelTuner::measure_runs() {
     }
     say(fmt::format("run {} of {}: {}", i + 1, planned.size() + 1,
                     setting_text(planned[i].cache, planned[i].share)));
-    if (r.runs.empty()) HOTSET_RETURN_IF_ERROR(measure_->record_next(path_ + ".mct"));
     HOTSET_TRY(const TuneMeasurement m, measure(planned[i].cache, planned[i].share));
-    r.trace = path_ + ".mct";
-    r.skip_tokens = m.skip_tokens;
     r.prefill_tokens_per_s = std::max(r.prefill_tokens_per_s, m.prefill_tokens_per_s);
     sim::TuneRun run = planned[i];
     run.ms_per_token = m.ms_per_token;
@@ -150,6 +182,51 @@ Status ModelTuner::measure_runs() {
   HOTSET_TRY(const TuneMeasurement m, measure({}, {}));
   r.no_cache_ms = m.ms_per_token;
   return save_tune_record(path_, r);
+}
+
+std::string ModelTuner::why_not_pinned() const {
+  const TuneRecord& r = outcome_.record;
+  if (!measure_->engine().device()->info().pinned_memory) {
+    return fmt::format("{} has no pinned memory", r.device);
+  }
+  return fmt::format("{} of experts are more than may be pinned of {}, or than is free",
+                     to_string(r.expert_bytes), to_string(machine_info().ram));
+}
+
+Status ModelTuner::compare_load_modes() {
+  const TuneRecord& r = outcome_.record;
+  if (o_.model.load_mode != "auto" || !outcome_.chosen) return {};
+  const TuneChoice& chosen = *outcome_.chosen;
+  outcome_.load_mode = "mmap";
+  if (r.all_fit && chosen.cache > Bytes{}) {
+    outcome_.why_load_mode = "the experts are copied to the device once";
+    return {};
+  }
+  if (r.load_mode == "mmap") {
+    outcome_.why_load_mode = why_not_pinned();
+    return {};
+  }
+  say("comparing load modes: loading the model once more, its experts in the file (mmap)");
+  Status loaded = measure_->load_again(engine::LoadMode::kMmap);
+  auto in_file = loaded ? measure_->run(chosen.cache, chosen.share)
+                        : Result<TuneMeasurement>(std::unexpected(std::move(loaded).error()));
+  if (!in_file) {
+    if (in_file.error().code == ErrorCode::kCancelled) return std::unexpected(in_file.error());
+    outcome_.load_mode = r.load_mode;
+    outcome_.why_load_mode =
+        "as measured; with mmap it could not be compared: " + in_file.error().message;
+    return {};
+  }
+  outcome_.load_mode_trials = {{.mode = "mmap", .ms_per_token = in_file->ms_per_token},
+                               {.mode = r.load_mode, .ms_per_token = chosen.measured_ms}};
+  // Memory that is pinned is lost to everybody else: only for more speed than measurements differ.
+  if (in_file->ms_per_token <= chosen.measured_ms * (1 + kMeasuredTolerance)) {
+    outcome_.why_load_mode = "as fast, and nothing is locked in RAM";
+  } else {
+    outcome_.load_mode = r.load_mode;
+    outcome_.why_load_mode = "uploads come straight from where the experts are";
+  }
+  return {};
 }
 
 Result<TuneOutcome> ModelTuner::run() {
@@ -172,8 +249,10 @@ Result<TuneOutcome> ModelTuner::run() {
           "{:.3f}",
           outcome_.record.device, on_cpu.ms_per_token, on_device.ms_per_token);
     }
+    HOTSET_RETURN_IF_ERROR(compare_load_modes());
     return std::move(outcome_);
   }
+  HOTSET_RETURN_IF_ERROR(search_threads());
   HOTSET_RETURN_IF_ERROR(measure_runs());
   HOTSET_TRY(outcome_.result,
              tune_from_record(outcome_.record, measure_->least_cache(), progress_));
@@ -184,6 +263,7 @@ Result<TuneOutcome> ModelTuner::run() {
         return m.ms_per_token;
       });
   HOTSET_RETURN_IF_ERROR(chosen);
+  HOTSET_RETURN_IF_ERROR(compare_load_modes());
   return std::move(outcome_);
 }
 
@@ -269,16 +349,14 @@ Status choose(TuneOutcome& outcome, const MeasureChoice& measure) {
                     record.no_cache_ms, best_ms);
     return {};
   }
-  // Two measurements of one thing are this far apart anyway.
-  constexpr double kTolerance = 0.025;
   TuneChoice best = choices[0];
   bool changed = false;
-  if (best.measured_ms > best_ms * (1 + kTolerance)) {
+  if (best.measured_ms > best_ms * (1 + kMeasuredTolerance)) {
     changed = true;
     const auto rank = [](const TuneChoice& c) { return c.share.is_auto ? 0 : c.share.fixed; };
     best.measured_ms = 0;
     for (const TuneChoice& choice : choices) {
-      if (choice.measured_ms > best_ms * (1 + kTolerance)) continue;
+      if (choice.measured_ms > best_ms * (1 + kMeasuredTolerance)) continue;
       if (best.measured_ms == 0 || rank(choice) < rank(best)) best = choice;
     }
   }

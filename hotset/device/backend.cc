@@ -24,13 +24,22 @@ Status check_available(ggml_backend_buffer_type_t type, Bytes needed, std::strin
 }  // namespace
 
 Result<Backend> Backend::cpu(int n_threads) {
-  if (n_threads < 1 || n_threads > kMaxThreads) {
-    return make_error(ErrorCode::kInvalidArgument, "threads: found {}, expected 1 to {}", n_threads,
-                      kMaxThreads);
-  }
+  HOTSET_RETURN_IF_ERROR(check_threads(n_threads));
   HOTSET_RETURN_IF_ERROR(init_ggml());
-  ggml_backend_ptr backend(ggml_backend_dev_init(cpu_device(), nullptr));
-  if (!backend) return make_error(ErrorCode::kDevice, "the CPU backend does not start");
+  Backend backend(ggml_backend_ptr(ggml_backend_dev_init(cpu_device(), nullptr)));
+  if (!backend.backend_) return make_error(ErrorCode::kDevice, "the CPU backend does not start");
+  HOTSET_RETURN_IF_ERROR(backend.set_threads(n_threads));
+  return backend;
+}
+
+Status Backend::check_threads(int n_threads) {
+  if (n_threads >= 1 && n_threads <= kMaxThreads) return {};
+  return make_error(ErrorCode::kInvalidArgument, "threads: found {}, expected 1 to {}", n_threads,
+                    kMaxThreads);
+}
+
+Status Backend::set_threads(int n_threads) {
+  HOTSET_RETURN_IF_ERROR(check_threads(n_threads));
   const auto set_n_threads =
       proc_address<ggml_backend_set_n_threads_t>(cpu_device(), "ggml_backend_set_n_threads");
   if (set_n_threads == nullptr) {
@@ -38,8 +47,8 @@ Result<Backend> Backend::cpu(int n_threads) {
         ErrorCode::kDevice,
         "the CPU backend has no ggml_backend_set_n_threads, expected ggml 0.27 or newer");
   }
-  set_n_threads(backend.get(), n_threads);
-  return Backend(std::move(backend));
+  set_n_threads(backend_.get(), n_threads);
+  return {};
 }
 
 std::vector<ggml_backend_buffer_type_t> Backend::extra_buffer_types() const {

@@ -19,6 +19,12 @@ class Backend {
   // Errors: kInvalidArgument, kDevice.
   static Result<Backend> cpu(int n_threads);
 
+  // That there can be so many kernel threads, 1 to 512. Errors: kInvalidArgument.
+  static Status check_threads(int n_threads);
+  // Another number of kernel threads, for the graphs computed from now on.
+  // Errors: as cpu(). Requires: the CPU's backend.
+  Status set_threads(int n_threads);
+
   ggml_backend_t get() const { return backend_.get(); }
   ggml_backend_dev_t device() const { return ggml_backend_get_device(backend_.get()); }
   ggml_backend_buffer_type_t buffer_type() const {

@@ -182,6 +182,10 @@ class Device {
   // What the CPU lane takes for reading `reads` of weights on the device's virtual clock; nothing
   // on a real one, where it is measured.
   virtual std::optional<double> modelled_cpu_us(Bytes reads) const = 0;
+  // The kernel threads of the CPU lane, for modelled_cpu_us(). At first 1.
+  virtual void set_lane_threads(int n_threads) = 0;
+  // What the host takes for copying `n_bytes` into pinned memory, likewise.
+  virtual std::optional<double> modelled_copy_us(Bytes n_bytes) const = 0;
 
   virtual const DeviceCounters& counters() const = 0;
   virtual void reset_counters() = 0;

@@ -84,6 +84,8 @@ class EmulatedDevice final : public Device {
   void host_reaches(double us) override { timeline_.host_reaches(us); }
   double event_time_us(Event event) const override;
   std::optional<double> modelled_cpu_us(Bytes reads) const override;
+  void set_lane_threads(int n_threads) override { n_lane_threads_ = n_threads; }
+  std::optional<double> modelled_copy_us(Bytes n_bytes) const override;
 
   const DeviceCounters& counters() const override { return counters_; }
   void reset_counters() override { counters_ = {}; }
@@ -118,6 +120,7 @@ class EmulatedDevice final : public Device {
   const Account used_ = std::make_shared<std::atomic<int64_t>>(0);
   const std::shared_ptr<PinnedMemory> pinned_ = PinnedMemory::create();
   bool said_pageable_ = false;
+  int n_lane_threads_ = 1;
   VirtualTimeline timeline_;
   std::vector<double> event_us_;  // virtual time, by event
   // Device memory as it was allocated, with what was in use before.
@@ -351,8 +354,17 @@ double EmulatedDevice::event_time_us(Event event) const {
 
 std::optional<double> EmulatedDevice::modelled_cpu_us(Bytes reads) const {
   if (!emulated_.virtual_clock) return std::nullopt;
-  return static_cast<double>(reads.count) /
-         (rate_now(emulated_.cpu_gbps, emulated_.changed_cpu_gbps) * kBytesPerUsOfGbps);
+  double gbps = rate_now(emulated_.cpu_gbps, emulated_.changed_cpu_gbps);
+  if (emulated_.cpu_thread_gbps > 0) {
+    gbps = std::min(gbps, n_lane_threads_ * emulated_.cpu_thread_gbps);
+  }
+  return static_cast<double>(reads.count) / (gbps * kBytesPerUsOfGbps);
+}
+
+std::optional<double> EmulatedDevice::modelled_copy_us(Bytes n_bytes) const {
+  if (!emulated_.virtual_clock) return std::nullopt;
+  if (emulated_.host_gbps <= 0) return 0;
+  return static_cast<double>(n_bytes.count) / (emulated_.host_gbps * kBytesPerUsOfGbps);
 }
 
 Status EmulatedDevice::work(const QueueEntry& entry) {

@@ -13,6 +13,8 @@
 //   us=15          latency of every copy and launch of every graph, microseconds
 //   dev_gbps=200   rate at which graphs read weights and KV memory, GB/s
 //   cpu_gbps=20    rate at which the CPU lane reads weights, GB/s
+//   cpu_thread_gbps=0   of which each of its threads reads at most so much; 0: as much as there is
+//   host_gbps=0    rate at which the host copies into pinned memory, GB/s; 0: it takes no time
 //   clock=real     real: copies take at least their time, graphs what they take
 //                  virtual: nothing sleeps, times are computed (device.h)
 //
@@ -72,6 +74,8 @@ struct EmulatedOptions {
   double latency_us = 15;  // 0 to 1e6
   double device_gbps = 200;
   double cpu_gbps = 20;
+  double cpu_thread_gbps = 0;  // 0: no limit
+  double host_gbps = 0;        // 0: no limit
   bool virtual_clock = false;
   double change_us = 0;          // of the virtual clock; 0: never
   double back_us = 0;            // of the virtual clock; 0: never

@@ -227,6 +227,17 @@ TEST_F(VirtualClock, CpuLaneRunsBesideTheDevice) {
   EXPECT_EQ(device_->counters().n_waits, 2);
 }
 
+TEST_F(VirtualClock, ThreadsOfTheCpuLaneAndCopiesOfTheHostHaveRates) {
+  EXPECT_THAT(device_->modelled_copy_us(Bytes{10000}), testing::Optional(0));
+  open_again(nullptr, ",cpu_thread_gbps=3,host_gbps=4");
+  // One thread reads 3 GB/s, four would read 12, but there are only 10.
+  for (const auto& [n_threads, us] : {std::pair{1, 10.0}, std::pair{2, 5.0}, std::pair{4, 3.0}}) {
+    device_->set_lane_threads(n_threads);
+    EXPECT_THAT(device_->modelled_cpu_us(Bytes{30000}), testing::Optional(DoubleEq(us)));
+  }
+  EXPECT_THAT(device_->modelled_copy_us(Bytes{10000}), testing::Optional(DoubleEq(2.5)));
+}
+
 TEST_F(VirtualClock, RatesChangeForAWhile) {
   open_again(nullptr, ",change_us=1000,back_us=2000,gbps2=0.5,dev_gbps2=50,cpu_gbps2=2");
   for (const bool is_changed : {false, true, false}) {

@@ -64,6 +64,8 @@ std::vector<Key> keys(EmulatedOptions& options) {
       number("us", 0, kMaxUs, options.latency_us),
       number("dev_gbps", kMinGbps, kMaxGbps, options.device_gbps),
       number("cpu_gbps", kMinGbps, kMaxGbps, options.cpu_gbps),
+      number("cpu_thread_gbps", 0, kMaxGbps, options.cpu_thread_gbps),
+      number("host_gbps", 0, kMaxGbps, options.host_gbps),
       {"clock", "real or virtual",
        [&](std::string_view text) {
          options.virtual_clock = text == "virtual";

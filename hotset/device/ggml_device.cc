@@ -79,6 +79,8 @@ class GgmlDevice final : public Device {
   void host_reaches(double) override {}
   double event_time_us(Event event) const override;
   std::optional<double> modelled_cpu_us(Bytes) const override { return std::nullopt; }
+  void set_lane_threads(int) override {}
+  std::optional<double> modelled_copy_us(Bytes) const override { return std::nullopt; }
 
   const DeviceCounters& counters() const override { return counters_; }
   void reset_counters() override { counters_ = {}; }

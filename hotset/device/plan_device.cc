@@ -110,5 +110,7 @@ Status PlanDevice::wait(Event /*event*/) { return {}; }
 void PlanDevice::host_reaches(double /*us*/) {}
 double PlanDevice::event_time_us(Event /*event*/) const { return 0; }
 std::optional<double> PlanDevice::modelled_cpu_us(Bytes /*reads*/) const { return std::nullopt; }
+void PlanDevice::set_lane_threads(int /*n_threads*/) {}
+std::optional<double> PlanDevice::modelled_copy_us(Bytes /*n_bytes*/) const { return std::nullopt; }
 
 }  // namespace hotset::device

@@ -53,6 +53,8 @@ class PlanDevice final : public Device {
   void host_reaches(double us) override;
   double event_time_us(Event event) const override;
   std::optional<double> modelled_cpu_us(Bytes reads) const override;
+  void set_lane_threads(int n_threads) override;
+  std::optional<double> modelled_copy_us(Bytes n_bytes) const override;
   const DeviceCounters& counters() const override { return counters_; }
   void reset_counters() override { counters_ = {}; }
 

@@ -184,6 +184,7 @@ Status Engine::open_device(ModelDescription& description) {
   const int n_device_threads = std::max(1, options_.n_threads / 2);
   HOTSET_TRY(device_, device::open_device(options_.device, {.n_threads = n_device_threads,
                                                             .profile = options_.profile}));
+  device_->set_lane_threads(options_.n_threads);
   if (device_->info().computes_on_cpu) {
     HOTSET_TRY(cpu_, device::Backend::cpu(std::max(1, options_.n_threads - n_device_threads)));
   }
@@ -277,6 +278,16 @@ Status Engine::set_cache(std::optional<Bytes> bytes, const CacheOptions& cache) 
     }
   }
   return create_executor();
+}
+
+Status Engine::set_threads(int n_threads) {
+  HOTSET_RETURN_IF_ERROR(device::Backend::check_threads(n_threads));
+  if (device_ == nullptr || !device_->info().computes_on_cpu) {
+    HOTSET_RETURN_IF_ERROR(cpu_->set_threads(n_threads));
+  }
+  if (device_ != nullptr) device_->set_lane_threads(n_threads);
+  options_.n_threads = n_threads;
+  return {};
 }
 
 ExecutorOptions Engine::executor_options() const {

@@ -68,6 +68,10 @@ class Engine {
   // kInvalidArgument. Errors: kOutOfMemory, more than was planned for; as DeviceCache::create and
   // DeviceExecutor::create, after which decode() fails until another call succeeds.
   Status set_cache(std::optional<Bytes> bytes, const CacheOptions& cache);
+  // Other kernel threads for the CPU, 1 to 512; what an emulated device computes with stays, only
+  // times on its virtual clock follow. The lanes' rates are measured anew by the next set_cache().
+  // Errors: kInvalidArgument.
+  Status set_threads(int n_threads);
   // The most that set_cache() may ask for; 0: it may not be called.
   Bytes most_cache() const { return most_cache_; }
 

@@ -44,6 +44,9 @@ Status UploadRing::upload(ggml_tensor* to, size_t offset, const uint8_t* from, s
     HOTSET_TRY(const uint64_t begin, find_room(n));
     uint8_t* staged = memory_.data() + begin % memory_.n_bytes();
     std::memcpy(staged, from, n);
+    if (const auto us = device_.modelled_copy_us({static_cast<int64_t>(n)})) {
+      device_.host_reaches(device_.now_us() + *us);
+    }
     HOTSET_RETURN_IF_ERROR(
         device_.upload(device::QueueId::kTransfer, to, offset, staged, n, label));
     Piece& piece = pieces_[n_queued_ % kMaxPieces];

@@ -1,0 +1,64 @@
+#include "hotset/cli/thread_search.h"
+
+#include <sched.h>
+
+#include <algorithm>
+
+#include "hotset/base/error.h"
+#include "hotset/engine/engine_options.h"
+
+namespace hotset::cli {
+namespace {
+
+double slowest_of_the_fast_ms(std::span<const ThreadTrial> trials) {
+  const auto fastest = std::ranges::min_element(trials, {}, &ThreadTrial::ms_per_token);
+  return fastest->ms_per_token * (1 + kThreadTolerance);
+}
+
+}  // namespace
+
+CoreCount core_count() {
+  CoreCount count{.n_cores = engine::default_threads()};
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  const bool is_known = sched_getaffinity(0, sizeof(allowed), &allowed) == 0;
+  count.n_logical = std::max(count.n_cores, is_known ? CPU_COUNT(&allowed) : 1);
+  return count;
+}
+
+int fewest_threads(std::span<const ThreadTrial> trials) {
+  HOTSET_CHECK(!trials.empty());
+  const double most_ms = slowest_of_the_fast_ms(trials);
+  int fewest = 0;
+  for (const ThreadTrial& trial : trials) {
+    if (trial.ms_per_token > most_ms) continue;
+    fewest = fewest == 0 ? trial.n_threads : std::min(fewest, trial.n_threads);
+  }
+  return fewest;
+}
+
+std::optional<int> next_thread_trial(std::span<const ThreadTrial> trials, const CoreCount& cores) {
+  const auto is_open = [&](int n) {
+    return std::ranges::find(trials, n, &ThreadTrial::n_threads) == trials.end();
+  };
+  for (const int n : {cores.n_cores, cores.n_cores - 1, cores.n_cores / 2}) {
+    if (n >= 1 && is_open(n)) return n;
+  }
+  const int fewest = fewest_threads(trials);
+  int slower = 0;  // the most of those that are fewer, and slower
+  for (const ThreadTrial& trial : trials) {
+    if (trial.n_threads < fewest) slower = std::max(slower, trial.n_threads);
+  }
+  if (slower == 0) {
+    if (fewest > 1) return fewest / 2;
+  } else if (fewest <= cores.n_cores && fewest - slower > std::max(1, cores.n_cores / 8)) {
+    return (fewest + slower) / 2;
+  }
+  const bool needs_all = fewest == cores.n_cores;
+  if (needs_all && cores.n_logical > cores.n_cores && is_open(cores.n_logical)) {
+    return cores.n_logical;
+  }
+  return std::nullopt;
+}
+
+}  // namespace hotset::cli
