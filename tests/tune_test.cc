@@ -256,6 +256,30 @@ TEST(Tune, TakesPromptsAndLongOnesAreNotTimed) {
   }
 }
 
+TEST(Tune, SaysWhereAutoLeavesTheCacheUnused) {
+  const test::TemporaryFolder records;
+  TuneCommandOptions options =
+      demo_options("emu:clock=virtual,us=1,gbps=2,cpu_gbps=8,dev_gbps=2", records);
+  options.n_tokens = 16;
+  options.n_warm_up = 0;
+  const auto outcome = run_tune(options);
+  ASSERT_TRUE(outcome) << outcome.error().message;
+  EXPECT_THAT(tune_text(*outcome), HasSubstr("share auto left the cache unused"));
+  EXPECT_THAT(tune_text(*outcome), HasSubstr("tokens: text, 16"));
+}
+
+TEST(Tune, SaysThatRandomTokensWereMeasured) {
+  const test::TemporaryFolder records;
+  TuneCommandOptions options = demo_options("emu:clock=virtual,us=1,gbps=2,cpu_gbps=4", records);
+  options.model.model = test::model_of("qwen3moe").string();
+  options.n_tokens = 16;
+  options.n_warm_up = 0;
+  options.max_mib = 1;
+  const auto outcome = run_tune(options);
+  ASSERT_TRUE(outcome) << outcome.error().message;
+  EXPECT_EQ(outcome->record.tokens, "random");
+}
+
 TEST(Tune, RefusesWhatHasNoCache) {
   const test::TemporaryFolder records;
   const auto error = [&](auto change) {

@@ -140,9 +140,11 @@ plan::LaneRates TuneMeasure::rates() const {
 Status TuneMeasure::make_passages() {
   if (!options_.prompts_file.empty()) {
     HOTSET_TRY(const std::vector<std::string> prompts, read_prompts(options_.prompts_file));
+    tokens_name_ = "prompts " + options_.prompts_file;
     return generate(prompts);
   }
   HOTSET_TRY(BenchTokens tokens, BenchTokens::create(*engine_, {}));
+  tokens_name_ = tokens.name();
   const int32_t length = std::min(kPassageTokens, engine_->n_ctx());
   for (int32_t left = options_.n_warm_up + options_.n_tokens; left > 0; left -= length) {
     passages_.push_back({.prompt = {}, .tokens = tokens.take(std::min(left, length))});

@@ -48,6 +48,8 @@ class TuneMeasure {
   Bytes expert_bytes() const { return all_experts_; }
   bool all_fit() const { return all_fit_; }
   plan::LaneRates rates() const;  // as calibrated last
+  // What the runs compute: "text", "prompts FILE", or "random" for a model without a tokenizer.
+  const std::string& tokens_name() const { return tokens_name_; }
 
   // Other threads for the runs to come, and rates() by them. Errors: as Engine::set_threads and
   // Engine::set_cache.
@@ -86,6 +88,7 @@ class TuneMeasure {
   engine::RoutingObserver observer_;                   // the recorder's
   std::unique_ptr<engine::Engine> engine_;
   std::vector<TunePassage> passages_;
+  std::string tokens_name_;
   Bytes least_;
   Bytes most_;
   Bytes all_experts_;

@@ -103,6 +103,14 @@ Section runs_section(const TuneOutcome& outcome) {
          fmt::format("{:.1f}", 100 * run.hit_rate), replayed,
          fmt::format("{:.4f}", 1024 * run.up_gib), fmt::format("{:.4f}", 1024 * run.cpu_gib)});
   }
+  const bool is_unused = std::ranges::any_of(r.runs, [](const sim::TuneRun& run) {
+    return run.share.is_auto && run.hit_rate == 0 && run.up_gib == 0 && run.cpu_gib == 0;
+  });
+  if (is_unused) {
+    section.lines.push_back(
+        "share auto left the cache unused where it has no hits: the device would not compute "
+        "resident experts faster than the CPU");
+  }
   if (outcome.result && outcome.result->fit) {
     const plan::TimeModelFit& fit = *outcome.result->fit;
     section.lines.push_back(fit.report({}).front() +

@@ -112,7 +112,7 @@ Status ModelTuner::load() {
                           to_string(machine.ram), engine.device()->info().description);
   r.load_mode = engine.model().report().experts_pinned ? "pinned" : "mmap";
   r.n_threads = engine.n_threads();
-  r.tokens = o_.prompts_file.empty() ? "text" : "prompts " + o_.prompts_file;
+  r.tokens = measure_->tokens_name();
   r.n_tokens = o_.n_tokens;
   r.expert_bytes = measure_->expert_bytes();
   r.most_cache = measure_->most_cache();
