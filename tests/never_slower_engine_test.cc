@@ -27,7 +27,9 @@ class GuardMessages {
  public:
   GuardMessages() {
     set_log_sink([this](LogLevel, std::string_view message) {
-      if (message.starts_with("uploads and fills")) seen_.emplace_back(message);
+      if (message.starts_with("uploads and fills") || message.starts_with("resident experts")) {
+        seen_.emplace_back(message);
+      }
     });
   }
   GuardMessages(const GuardMessages&) = delete;
@@ -55,6 +57,7 @@ class Decoder {
     for (; n_tokens_ < n; ++n_tokens_) {
       if (n_tokens_ % kContext == 0) engine_->forget(0, 0, INT32_MAX);
       const auto id = some_ids(1, 1000 + static_cast<uint64_t>(n_tokens_));
+      is_unused_ = engine_->cache() != nullptr && engine_->cache()->use() == plan::CacheUse::kNone;
       logits_ = decode(*engine_, as_batch(id, true, engine_->next_position(0)));
       after_each();
     }
@@ -64,6 +67,8 @@ class Decoder {
   double now_us() const { return engine_->device()->now_us(); }
   double elapsed_us() const { return now_us() - start_us_; }
   const std::vector<float>& logits() const { return logits_; }
+  // As it was for the last token.
+  bool is_unused() const { return is_unused_; }
   uint64_t n_lookups() const { return engine_->cache()->core().total_statistics().lookups; }
   Bytes uploaded_and_filled() const {
     Bytes sum;
@@ -78,6 +83,7 @@ class Decoder {
   std::unique_ptr<engine::Engine> engine_;
   int64_t n_tokens_ = 0;
   double start_us_ = 0;
+  bool is_unused_ = false;
   std::vector<float> logits_;
 };
 
@@ -102,13 +108,14 @@ std::string slow_between(const std::string& gbps, Bytes cache, int64_t begin, in
   return device;
 }
 
-TEST(NeverSlowerEngine, UploadsStopTwoWindowsAfterADeviceGotSlowAndResumeOnceItIsBack) {
+TEST(NeverSlowerEngine, TheCacheIsLeftUnusedOnADeviceThatGotSlowAndUsedAgainOnceItIsBack) {
   constexpr int64_t kSlowFrom = 300;  // in the middle of a window
-  constexpr int64_t kSlowTo = 900;
-  // Two full windows.
+  constexpr int64_t kSlowTo = 1200;
+  // Two full windows each.
   constexpr int64_t kStopBy = (kSlowFrom / kWindow + 1 + 2) * kWindow;
-  // What costs do not know is a mean that halves within a window.
-  constexpr int64_t kResumeBy = kSlowTo + 6 * kWindow;
+  constexpr int64_t kUnusedBy = kStopBy + 2 * kWindow;
+  // Two probes, one in a hundred tokens, and two windows.
+  constexpr int64_t kResumeBy = kSlowTo + 2 * 130 + 3 * kWindow;
   const Bytes cache = budget_for(model_of("qwen3moe"), 12);
 
   // The cache is worth having, then worth less than nothing.
@@ -118,39 +125,56 @@ TEST(NeverSlowerEngine, UploadsStopTwoWindowsAfterADeviceGotSlowAndResumeOnceItI
   const std::string device = slow_between("1", cache, kSlowFrom, kSlowTo);
   GuardMessages messages;
   Decoder decoder(device, cache);
+  const auto decode_to_message = [&](size_t n_messages, int64_t last) {
+    while (messages.seen().size() < n_messages && decoder.n_tokens() < last) {
+      decoder.decode_to(decoder.n_tokens() + 1);
+    }
+    return messages.seen().size() == n_messages;
+  };
   decoder.decode_to(kSlowFrom);
   EXPECT_GT(decoder.uploaded_and_filled().count, 0);
   EXPECT_THAT(messages.seen(), IsEmpty());
   const double slow_us = decoder.now_us();
-  while (messages.seen().empty() && decoder.n_tokens() < kSlowTo) {
-    decoder.decode_to(decoder.n_tokens() + 1);
-  }
+  ASSERT_TRUE(decode_to_message(1, kStopBy));
   const int64_t n_stopped = decoder.n_tokens();
-  EXPECT_LE(n_stopped, kStopBy);
   EXPECT_EQ(n_stopped % kWindow, 0);
   const double with_us = (decoder.now_us() - slow_us) / static_cast<double>(n_stopped - kSlowFrom);
-  EXPECT_GT(with_us, 1.02 * us_per_token(kDevice + ",dev_gbps=1", {}, kSlowFrom, n_stopped));
-
-  const Bytes before = decoder.uploaded_and_filled();
-  decoder.decode_to(kSlowTo);
-  EXPECT_EQ(decoder.uploaded_and_filled().count, before.count);
-  ASSERT_EQ(messages.seen().size(), 1U);
+  const std::string slow_device = kDevice + ",dev_gbps=1";
+  EXPECT_GT(with_us, 1.02 * us_per_token(slow_device, {}, kSlowFrom, n_stopped));
   EXPECT_THAT(messages.seen()[0],
               ContainsRegex(fmt::format("^uploads and fills stopped after {} tokens: "
                                         "[0-9.]+ ms a token measured with them, "
                                         "[0-9.]+ ms without a cache \\(2 windows in a row\\)$",
                                         n_stopped)));
 
-  decoder.decode_to(kResumeBy);
-  ASSERT_EQ(messages.seen().size(), 2U);
-  EXPECT_THAT(messages.seen()[1],
+  // Nothing comes in any more; what is resident is slow as well, and is left to the CPU.
+  const Bytes before = decoder.uploaded_and_filled();
+  ASSERT_TRUE(decode_to_message(2, kUnusedBy));
+  EXPECT_THAT(messages.seen()[1], ContainsRegex("^resident experts are left unused after "));
+  const int64_t n_unused = decoder.n_tokens();
+  const double unused_us = decoder.now_us();
+  const uint64_t n_lookups = decoder.n_lookups();
+  decoder.decode_to(kSlowTo);
+  EXPECT_EQ(decoder.uploaded_and_filled().count, before.count);
+  EXPECT_EQ(messages.seen().size(), 2U);
+  // Only probes look up anything, and a token takes what it takes without a cache.
+  const double n_since = static_cast<double>(kSlowTo - n_unused);
+  EXPECT_GT(decoder.n_lookups(), n_lookups);
+  EXPECT_LE(static_cast<double>(decoder.n_lookups() - n_lookups), kLayers * (n_since / 100 + 1));
+  EXPECT_LT((decoder.now_us() - unused_us) / n_since,
+            1.015 * us_per_token(slow_device, {}, n_unused, kSlowTo));
+
+  ASSERT_TRUE(decode_to_message(4, kResumeBy));
+  EXPECT_THAT(messages.seen()[2], ContainsRegex("^resident experts are used again after [0-9]+"));
+  EXPECT_THAT(messages.seen()[3],
               ContainsRegex("^uploads and fills resumed after [0-9]+ tokens: "));
   const Bytes resumed = decoder.uploaded_and_filled();
+  decoder.decode_to(decoder.n_tokens() + kWindow);
   const double resumed_us = decoder.now_us();
-  decoder.decode_to(kResumeBy + 2 * kWindow);
+  decoder.decode_to(decoder.n_tokens() + 2 * kWindow);
   EXPECT_GT(decoder.uploaded_and_filled(), resumed);
   EXPECT_LT((decoder.now_us() - resumed_us) / (2 * kWindow), 1.2 * fast_us);
-  EXPECT_EQ(messages.seen().size(), 2U);
+  EXPECT_EQ(messages.seen().size(), 4U);
 
   Decoder without(kDevice, {});
   without.decode_to(decoder.n_tokens());
@@ -183,8 +207,9 @@ TEST(NeverSlowerEngine, ProbesTakeAtMostOnePercentOfTheTokensAndOfTheTime) {
     uint64_t n_lookups = decoder.n_lookups();
     decoder.decode_to(kSanitized ? 800 : 1600, [&] {
       const double now_us = decoder.now_us();
-      // A probe looks up nothing.
-      if (decoder.n_lookups() == n_lookups) {
+      // A probe looks up nothing; where the cache is left unused, it alone looks up something.
+      const bool looked_up = decoder.n_lookups() != n_lookups;
+      if (looked_up == decoder.is_unused()) {
         ++n_probes;
         probe_us += now_us - begin_us;
         // This token is not yet counted.

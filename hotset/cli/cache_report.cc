@@ -252,8 +252,11 @@ GroupSplit group_split(const engine::DeviceCache& cache, int32_t group) {
       "auto: for each lookup the split that should be done first; an expert alone takes {:.0f} us "
       "to upload, {:.0f} us on the CPU and, once resident, {:.0f} us on the device",
       split.upload_us, split.cpu_us, costs.pairs.turn_us + costs.pairs.expert_us.at(1));
-  if (!cache.uploads_allowed()) {
+  if (cache.use() == plan::CacheUse::kHits) {
     split.reason += "; no uploads now, because the cache was slower than the CPU alone";
+  } else if (cache.use() == plan::CacheUse::kNone) {
+    split.reason +=
+        "; now the CPU computes everything, because resident experts were slower on the device";
   }
   return split;
 }

@@ -557,8 +557,10 @@ void DeviceCache::begin_step(int32_t n_tokens) {
   step_planned_us_ = step_cheapest_us_ = step_no_cache_us_ = 0;
   is_probe_ = is_step_of_one_ && step_no_cache_mean_.weight() > 0 &&
               guard_->wants_probe(step_no_cache_mean_.mean());
-  // A probe's time is no layer's other time.
-  if (is_probe_) planned_at_us_ = -1;
+  const bool uses_none = use() == plan::CacheUse::kNone;
+  is_step_bypassed_ = is_step_of_one_ && uses_none != is_probe_;
+  // Its time is no layer's other time.
+  if (is_step_bypassed_) planned_at_us_ = -1;
 }
 
 void DeviceCache::note_bypassed(int64_t layer) {
@@ -572,10 +574,10 @@ double DeviceCache::no_cache_other_us() const {
   return probe_other_us_ ? probe_other_us_->mean() : step_other_us_.mean();
 }
 
-void DeviceCache::observe_probe(double step_us) {
-  // A probe that is off by more than this has found other conditions, not noise.
+void DeviceCache::observe_no_cache(double step_us) {
+  // One that is off by more than this has found other conditions, not noise.
   constexpr double kNoise = 0.25;
-  constexpr double kHalfLife = 4;  // probes
+  constexpr double kHalfLife = 4;  // of such steps
   const double other_us = std::max(0.0, step_us - step_no_cache_us_);
   const double predicted_us = no_cache_other_us() + step_no_cache_us_;
   if (!probe_other_us_ || std::abs(step_us - predicted_us) > kNoise * predicted_us) {
@@ -587,21 +589,29 @@ void DeviceCache::observe_probe(double step_us) {
 
 Status DeviceCache::end_step(double step_us) {
   const bool was_probe = std::exchange(is_probe_, false);
+  const bool was_bypassed = std::exchange(is_step_bypassed_, false);
   if (!std::exchange(is_step_of_one_, false) || !(step_us > 0)) return {};
-  if (!was_probe) {
-    step_other_us_.observe(std::max(0.0, step_us - step_planned_us_));
-    step_no_cache_mean_.observe(no_cache_other_us() + step_no_cache_us_);
+  const double other_us = std::max(0.0, step_us - step_planned_us_);
+  if (was_bypassed) {
+    observe_no_cache(step_us);
+  } else {
+    step_other_us_.observe(other_us);
   }
-  if (was_probe) observe_probe(step_us);
-  const double other_us = step_other_us_.mean();
   const double no_cache_us = no_cache_other_us() + step_no_cache_us_;
-  const double cache_us = was_probe ? no_cache_us : other_us + step_cheapest_us_;
+  if (!was_probe) step_no_cache_mean_.observe(no_cache_us);
+  // Steps with the cache that are probes are too few for a mean.
+  const double cache_us = was_bypassed ? no_cache_us
+                          : was_probe  ? other_us + step_cheapest_us_
+                                       : step_other_us_.mean() + step_cheapest_us_;
   if (!(no_cache_us > 0 && cache_us > 0)) return {};
   HOTSET_TRY(const auto change, guard_->observe({.is_probe = was_probe,
                                                  .token_us = step_us,
                                                  .no_cache_us = no_cache_us,
                                                  .cache_us = cache_us}));
-  if (change) log_info("{}", plan::describe(*change));
+  if (!change) return {};
+  log_info("{}", plan::describe(*change));
+  // What was known of steps with the cache is from before it was left unused.
+  if (change->from == plan::CacheUse::kNone) step_other_us_ = {kStepsToHalve, other_us, 1};
   return {};
 }
 

@@ -172,17 +172,19 @@ class DeviceCache {
   Status queue_fills();
 
   // Never slower (design section 5). Around each token step of one token: whether all of its
-  // experts should be computed by the CPU (a probe, or a device that gains nothing), and what it
-  // took. Errors: kInvalidArgument.
+  // experts should be computed by the CPU (a probe, or a device that gains nothing, as calibrated
+  // or as found since), and what it took. Errors: kInvalidArgument.
   void begin_step(int32_t n_tokens);
-  bool bypassed() const { return !why_bypassed_.empty() || is_probe_; }
+  bool bypassed() const { return !why_bypassed_.empty() || is_step_bypassed_; }
   Status end_step(double step_us);
   // A layer of a bypassed step.
   void note_bypassed(int64_t layer);
   // Why the CPU computes everything, with numbers; empty while the cache is in use.
   const std::string& why_bypassed() const { return why_bypassed_; }
-  // Whether never-slower lets uploads happen now.
-  bool uploads_allowed() const { return !guard_ || guard_->uploads_allowed(); }
+  // What never-slower lets be used now, of steps of one token; no uploads in others either, unless
+  // it is kFull.
+  plan::CacheUse use() const { return guard_ ? guard_->use() : plan::CacheUse::kFull; }
+  bool uploads_allowed() const { return use() == plan::CacheUse::kFull; }
   // Decides, once calibrated, whether resident experts are computed faster than the CPU does.
   void compare_with_cpu();
 
@@ -241,8 +243,8 @@ class DeviceCache {
   void observe_other_time(int32_t n_tokens);
   // What a step takes beside its experts if the CPU computes all of them.
   double no_cache_other_us() const;
-  // A probe took `step_us`.
-  void observe_probe(double step_us);
+  // A step that the CPU computed took `step_us`.
+  void observe_no_cache(double step_us);
   Status take_arrived_fills();
   Result<bool> streams(const Lookup& lookup);
   // Of the lookup that is planned: what prefetch() would have copied, had it been asked.
@@ -284,13 +286,15 @@ class DeviceCache {
   std::string why_bypassed_;
   bool is_step_of_one_ = false;
   bool is_probe_ = false;
+  bool is_step_bypassed_ = false;
   double step_planned_us_ = 0;   // experts of the step, as the splits that were taken should take
   double step_cheapest_us_ = 0;  // and the cheapest splits
   double step_no_cache_us_ = 0;  // and all of them on the CPU
-  plan::DecayedMean step_other_us_{64, 0, 0};  // of a step, beside its experts
-  plan::DecayedMean step_no_cache_mean_{64, 0, 0};
-  // Of a step without the cache, as probes found it. What costs foresee wrongly of a step with the
-  // cache is in step_other_us_, too, and would excuse the cache for what it causes.
+  static constexpr double kStepsToHalve = 64;
+  plan::DecayedMean step_other_us_{kStepsToHalve, 0, 0};  // of a step, beside its experts
+  plan::DecayedMean step_no_cache_mean_{kStepsToHalve, 0, 0};
+  // Of a step without the cache, as those that were found it. What costs foresee wrongly of a step
+  // with the cache is in step_other_us_, too, and would excuse the cache for what it causes.
   std::optional<plan::DecayedMean> probe_other_us_;
   LookupPlan plan_;
   device::Event uploaded_;

@@ -57,18 +57,21 @@ std::string describe(const BaselineChoice& choice) {
       ms(choice.baseline_us), name, ms(choice.cache_us));
 }
 
-std::string describe(const UploadsChange& change) {
-  const char* windows = change.n_windows == 1 ? "window" : "windows in a row";
-  if (change.uploads_allowed) {
-    return fmt::format(
-        "uploads and fills resumed after {} tokens: {:.3f} ms a token predicted with them, {:.3f} "
-        "ms without a cache ({} {})",
-        change.token, ms(change.cache_us), ms(change.no_cache_us), change.n_windows, windows);
-  }
+std::string describe(const CacheUseChange& change) {
+  const bool is_more = change.to < change.from;
+  const bool is_by_probes = change.from == CacheUse::kNone;
+  const char* what = change.from == CacheUse::kFull ? "uploads and fills stopped"
+                     : change.to == CacheUse::kFull ? "uploads and fills resumed"
+                     : is_more                      ? "resident experts are used again"
+                                                    : "resident experts are left unused";
+  const char* how = change.to == CacheUse::kFull ? "predicted with them"
+                    : is_by_probes               ? "with them"
+                                                 : "measured with them";
+  const char* by = is_by_probes ? "probe" : "window";
   return fmt::format(
-      "uploads and fills stopped after {} tokens: {:.3f} ms a token measured with them, {:.3f} ms "
-      "without a cache ({} {})",
-      change.token, ms(change.cache_us), ms(change.no_cache_us), change.n_windows, windows);
+      "{} after {} tokens: {:.3f} ms a token {}, {:.3f} ms without a cache ({} {}{})", what,
+      change.token, ms(change.cache_us), how, ms(change.no_cache_us), change.n_asking, by,
+      change.n_asking == 1 ? "" : "s in a row");
 }
 
 NeverSlower::NeverSlower(const NeverSlowerOptions& options)
@@ -77,7 +80,8 @@ NeverSlower::NeverSlower(const NeverSlowerOptions& options)
       probe_spacing_(options.max_probe_share > 0
                          ? static_cast<int64_t>(std::ceil(1 / options.max_probe_share - 1e-9))
                          : std::numeric_limits<int64_t>::max()),
-      windows_to_resume_(options.windows_to_resume) {}
+      windows_to_resume_(options.windows_to_resume),
+      probes_to_return_(options.probes_to_return) {}
 
 Result<NeverSlower> NeverSlower::create(const NeverSlowerOptions& options) {
   HOTSET_RETURN_IF_ERROR(check_at_least("window_tokens", options.window_tokens, 1));
@@ -85,6 +89,9 @@ Result<NeverSlower> NeverSlower::create(const NeverSlowerOptions& options) {
   HOTSET_RETURN_IF_ERROR(check_at_least("windows_to_resume", options.windows_to_resume, 1));
   HOTSET_RETURN_IF_ERROR(check_at_least("max_windows_to_resume", options.max_windows_to_resume,
                                         options.windows_to_resume));
+  HOTSET_RETURN_IF_ERROR(check_at_least("probes_to_return", options.probes_to_return, 1));
+  HOTSET_RETURN_IF_ERROR(check_at_least("max_probes_to_return", options.max_probes_to_return,
+                                        options.probes_to_return));
   HOTSET_RETURN_IF_ERROR(check_at_least("stop_ratio", options.stop_ratio, 1));
   if (!(options.resume_ratio > 0 && options.resume_ratio <= 1)) {
     return make_error(ErrorCode::kInvalidArgument,
@@ -107,7 +114,8 @@ Result<NeverSlower> NeverSlower::create(const NeverSlowerOptions& options) {
 
 bool NeverSlower::wants_probe(double no_cache_us) const {
   if (!is_token_time(no_cache_us) || n_since_probe_ + 1 < probe_spacing_) return false;
-  const double probe_us = no_cache_us * correction_.mean();
+  const double probe_us =
+      no_cache_us * correction_.mean() * (use_ == CacheUse::kNone ? hits_ratio_ : 1);
   const double share = options_.max_probe_share;
   // Of the time since the last probe, so that a budget saved up over a long run is not spent in a
   // burst; and of all the time, so that probes slower than predicted are paid back.
@@ -115,22 +123,20 @@ bool NeverSlower::wants_probe(double no_cache_us) const {
          probe_us_ + probe_us <= share * (total_us_ + probe_us);
 }
 
-Result<std::optional<UploadsChange>> NeverSlower::observe(const TokenTimes& token) {
+Result<std::optional<CacheUseChange>> NeverSlower::observe(const TokenTimes& token) {
   HOTSET_RETURN_IF_ERROR(check_time("token_us", token.token_us));
   HOTSET_RETURN_IF_ERROR(check_time("no_cache_us", token.no_cache_us));
   HOTSET_RETURN_IF_ERROR(check_time("cache_us", token.cache_us));
 
   ++n_tokens_;
   total_us_ += token.token_us;
+  ++window_n_;
   if (token.is_probe) {
     ++n_probes_;
     probe_us_ += token.token_us;
     n_since_probe_ = 0;
     us_since_probe_ = 0;
-    // A prediction that is off by more than this is no prediction; the mean must survive it.
-    constexpr double kMaxCorrection = 100;
-    correction_.observe(
-        std::clamp(token.token_us / token.no_cache_us, 1 / kMaxCorrection, kMaxCorrection));
+    if (auto change = take_probe(token)) return change;
   } else {
     ++n_since_probe_;
     us_since_probe_ += token.token_us;
@@ -139,45 +145,87 @@ Result<std::optional<UploadsChange>> NeverSlower::observe(const TokenTimes& toke
     window_no_cache_us_ += token.no_cache_us;
     window_cache_us_ += token.cache_us;
   }
-  if (++window_n_ < options_.window_tokens) return std::nullopt;
+  if (window_n_ < options_.window_tokens) return std::nullopt;
   return close_window();
 }
 
-std::optional<UploadsChange> NeverSlower::close_window() {
+void NeverSlower::correct(double measured_us, double predicted_us) {
+  // A prediction that is off by more than this is no prediction; the mean must survive it.
+  constexpr double kMaxCorrection = 100;
+  correction_.observe(std::clamp(measured_us / predicted_us, 1 / kMaxCorrection, kMaxCorrection));
+}
+
+std::optional<CacheUseChange> NeverSlower::take_probe(const TokenTimes& token) {
+  if (use_ != CacheUse::kNone) {
+    correct(token.token_us, token.no_cache_us);
+    return std::nullopt;
+  }
+  const double cache_us = std::min(token.token_us, token.cache_us);
+  const double no_cache_us = token.no_cache_us * correction_.mean();
+  hits_ratio_ = token.token_us / no_cache_us;
+  n_asking_more_ = cache_us < options_.resume_ratio * no_cache_us ? n_asking_more_ + 1 : 0;
+  if (n_asking_more_ < probes_to_return_) return std::nullopt;
+  windows_since_return_ = 0;
+  return change_to(CacheUse::kHits, cache_us, no_cache_us, n_asking_more_);
+}
+
+CacheUseChange NeverSlower::change_to(CacheUse use, double cache_us, double no_cache_us,
+                                      int n_asking) {
+  const CacheUseChange change = {.from = use_,
+                                 .to = use,
+                                 .token = n_tokens_,
+                                 .cache_us = cache_us,
+                                 .no_cache_us = no_cache_us,
+                                 .n_asking = n_asking};
+  use_ = use;
+  n_asking_less_ = n_asking_more_ = 0;
+  // What was used before says nothing about now.
+  window_n_ = window_n_normal_ = 0;
+  window_token_us_ = window_no_cache_us_ = window_cache_us_ = 0;
+  return change;
+}
+
+std::optional<CacheUseChange> NeverSlower::close_window() {
   const int n_normal = window_n_normal_;
-  const double cache_sum_us = uploads_allowed_ ? window_token_us_ : window_cache_us_;
-  const double no_cache_sum_us = window_no_cache_us_ * correction_.mean();
+  const double token_sum_us = window_token_us_;
+  const double predicted_sum_us = window_no_cache_us_;
+  const double cache_sum_us = window_cache_us_;
   window_n_ = window_n_normal_ = 0;
   window_token_us_ = window_no_cache_us_ = window_cache_us_ = 0;
   if (n_normal == 0) return std::nullopt;  // probes only: says nothing
-  const double cache_us = cache_sum_us / n_normal;
-  const double no_cache_us = no_cache_sum_us / n_normal;
-
-  const bool asks = uploads_allowed_ ? cache_us > options_.stop_ratio * no_cache_us
-                                     : cache_us < options_.resume_ratio * no_cache_us;
-  n_asking_ = asks ? n_asking_ + 1 : 0;
-  if (uploads_allowed_ && windows_since_resume_) ++*windows_since_resume_;
-  if (n_asking_ < (uploads_allowed_ ? options_.windows_to_stop : windows_to_resume_)) {
+  if (use_ == CacheUse::kNone) {
+    correct(token_sum_us, predicted_sum_us);
     return std::nullopt;
   }
-
-  const UploadsChange change = {.uploads_allowed = !uploads_allowed_,
-                                .token = n_tokens_,
-                                .cache_us = cache_us,
-                                .no_cache_us = no_cache_us,
-                                .n_windows = n_asking_};
-  if (uploads_allowed_) {
-    const bool resume_failed =
-        windows_since_resume_ && *windows_since_resume_ <= int64_t{2} * options_.windows_to_stop;
-    windows_to_resume_ = resume_failed
-                             ? std::min(2 * windows_to_resume_, options_.max_windows_to_resume)
-                             : options_.windows_to_resume;
-  } else {
-    windows_since_resume_ = 0;
+  const double measured_us = token_sum_us / n_normal;
+  const double cache_us = cache_sum_us / n_normal;
+  const double no_cache_us = predicted_sum_us * correction_.mean() / n_normal;
+  for (auto* windows : {&windows_since_resume_, &windows_since_return_}) {
+    if (*windows) ++**windows;
   }
-  uploads_allowed_ = change.uploads_allowed;
-  n_asking_ = 0;
-  return change;
+
+  n_asking_less_ = measured_us > options_.stop_ratio * no_cache_us ? n_asking_less_ + 1 : 0;
+  if (use_ == CacheUse::kFull) {
+    if (n_asking_less_ < options_.windows_to_stop) return std::nullopt;
+    const bool failed =
+        windows_since_resume_ && *windows_since_resume_ <= int64_t{2} * options_.windows_to_stop;
+    windows_to_resume_ = failed ? std::min(2 * windows_to_resume_, options_.max_windows_to_resume)
+                                : options_.windows_to_resume;
+    return change_to(CacheUse::kHits, measured_us, no_cache_us, n_asking_less_);
+  }
+
+  n_asking_more_ = cache_us < options_.resume_ratio * no_cache_us ? n_asking_more_ + 1 : 0;
+  if (n_asking_more_ >= windows_to_resume_) {
+    windows_since_resume_ = 0;
+    return change_to(CacheUse::kFull, cache_us, no_cache_us, n_asking_more_);
+  }
+  if (n_asking_less_ < options_.windows_to_stop) return std::nullopt;
+  const bool failed =
+      windows_since_return_ && *windows_since_return_ <= int64_t{4} * options_.windows_to_stop;
+  probes_to_return_ = failed ? std::min(2 * probes_to_return_, options_.max_probes_to_return)
+                             : options_.probes_to_return;
+  hits_ratio_ = measured_us / no_cache_us;
+  return change_to(CacheUse::kNone, measured_us, no_cache_us, n_asking_less_);
 }
 
 }  // namespace hotset::plan

@@ -1,6 +1,7 @@
 // Never slower than leaving the experts on the CPU: design.md section 5. Which baseline a run has
 // is decided at load (`choose_baseline`); while it runs, `NeverSlower` watches windows of tokens
-// and stops or resumes uploads and fills. Both only decide; the engine acts and logs.
+// and takes the cache back step by step: first uploads and fills, then its hits. Both only decide;
+// the engine acts and logs.
 #ifndef HOTSET_PLAN_NEVER_SLOWER_H_
 #define HOTSET_PLAN_NEVER_SLOWER_H_
 
@@ -37,37 +38,51 @@ std::string describe(const BaselineChoice& choice);
 
 // ---- While running
 
+// How much of the cache is in use.
+enum class CacheUse : uint8_t {
+  kFull,  // hits, uploads and fills
+  kHits,  // what is resident is computed on the device, and nothing comes in
+  kNone,  // the CPU computes everything
+};
+
 struct NeverSlowerOptions {
   int window_tokens = 64;         // 1 or more
   int windows_to_stop = 2;        // windows in a row, 1 or more
   int windows_to_resume = 2;      // 1 or more
+  int probes_to_return = 2;       // from kNone to kHits: probes in a row, 1 or more
   double stop_ratio = 1.02;       // stop above this times T_nc; 1 or more
   double resume_ratio = 0.98;     // resume below this times T_nc; above 0, at most 1
   double max_probe_share = 0.01;  // of the tokens, and of the time; 0 (never) or 1e-12 to 1
   // A resume that is stopped again within twice windows_to_stop doubles the windows that the next
   // one takes, up to this: predictions that do not come true must not cost every other window. A
-  // resume that lasts sets it back.
+  // resume that lasts sets it back. Likewise the probes for a return that is undone within four
+  // times windows_to_stop.
   int max_windows_to_resume = 64;  // windows_to_resume or more
+  int max_probes_to_return = 64;   // probes_to_return or more
   double probe_half_life = 4;      // probes, above 0
 };
 
-// What one token took, and what the fits said about it beforehand.
+// What one token took, and what the fits said about it.
 struct TokenTimes {
-  bool is_probe = false;   // all experts were on the CPU lane
+  // All experts were on the CPU lane; with kNone, where they are anyway, they were not.
+  bool is_probe = false;
   double token_us = 0;     // measured, above 0
   double no_cache_us = 0;  // predicted T_nc, above 0
   double cache_us = 0;     // predicted with uploads allowed, above 0
 };
 
-// Said once when uploads stop or resume.
-struct UploadsChange {
-  bool uploads_allowed = false;
-  int64_t token = 0;       // tokens seen so far
-  double cache_us = 0;     // mean of the window: measured for a stop, predicted for a resume
-  double no_cache_us = 0;  // mean T_nc of the window, corrected by the probes
-  int n_windows = 0;       // windows in a row that said so
+// Said once when more or less of the cache is used: one step at a time.
+struct CacheUseChange {
+  CacheUse from = CacheUse::kFull;
+  CacheUse to = CacheUse::kFull;
+  int64_t token = 0;  // tokens seen so far
+  // Mean of the window, or of the probe: measured for less use, predicted with uploads for kFull,
+  // and the lower of the two for a return to kHits.
+  double cache_us = 0;
+  double no_cache_us = 0;  // T_nc of the same tokens, corrected by what was measured
+  int n_asking = 0;        // windows in a row that said so; probes for a return to kHits
 };
-std::string describe(const UploadsChange& change);
+std::string describe(const CacheUseChange& change);
 
 // Thread-compatible.
 class NeverSlower {
@@ -75,10 +90,12 @@ class NeverSlower {
   // Errors: kInvalidArgument, naming the field.
   static Result<NeverSlower> create(const NeverSlowerOptions& options);
 
+  CacheUse use() const { return use_; }
   // May uploads and fills run?
-  bool uploads_allowed() const { return uploads_allowed_; }
+  bool uploads_allowed() const { return use_ == CacheUse::kFull; }
 
-  // Shall the next token be a probe, predicted to take `no_cache_us`? Only if with it the probes
+  // Shall the next token be a probe? With kNone one that uses what is resident, else one without a
+  // cache; a token without a cache is predicted to take `no_cache_us`. Only if with it the probes
   // are within their share of the tokens and of the time, both since the last probe and in all.
   // Asking twice gives the same answer. A time that is not above 0 and finite: no.
   bool wants_probe(double no_cache_us) const;
@@ -87,22 +104,28 @@ class NeverSlower {
   // window it rests on.
   // Errors: kInvalidArgument, naming the field, if a time is not above 0 and finite; nothing
   // changes.
-  Result<std::optional<UploadsChange>> observe(const TokenTimes& token);
+  Result<std::optional<CacheUseChange>> observe(const TokenTimes& token);
 
-  // Measured over predicted T_nc, as the probes found it.
+  // Measured over predicted T_nc, as the probes found it; with kNone, the windows.
   double no_cache_correction() const { return correction_.mean(); }
   int64_t n_tokens() const { return n_tokens_; }
   int64_t n_probes() const { return n_probes_; }
 
  private:
   explicit NeverSlower(const NeverSlowerOptions& options);
-  std::optional<UploadsChange> close_window();
+  // A finished probe.
+  std::optional<CacheUseChange> take_probe(const TokenTimes& token);
+  std::optional<CacheUseChange> close_window();
+  // Without a cache tokens took `measured_us`, predicted were `predicted_us`.
+  void correct(double measured_us, double predicted_us);
+  CacheUseChange change_to(CacheUse use, double cache_us, double no_cache_us, int n_asking);
 
   NeverSlowerOptions options_;
   DecayedMean correction_;  // measured over predicted T_nc
   int64_t probe_spacing_;   // tokens from one probe to the next, at least
   int windows_to_resume_;
-  bool uploads_allowed_ = true;
+  int probes_to_return_;
+  CacheUse use_ = CacheUse::kFull;
   int64_t n_tokens_ = 0;
   int64_t n_probes_ = 0;
   int64_t n_since_probe_ = 0;  // tokens after the last probe, or since the start
@@ -115,8 +138,11 @@ class NeverSlower {
   double window_token_us_ = 0;
   double window_no_cache_us_ = 0;  // as predicted, uncorrected
   double window_cache_us_ = 0;
-  int n_asking_ = 0;  // windows in a row that ask for a change
+  int n_asking_less_ = 0;  // windows in a row that ask for less use
+  int n_asking_more_ = 0;  // windows in a row that ask for uploads; with kNone, probes for a return
+  double hits_ratio_ = 1;  // a token with kHits over one without a cache, as measured last
   std::optional<int64_t> windows_since_resume_;
+  std::optional<int64_t> windows_since_return_;
 };
 
 }  // namespace hotset::plan
