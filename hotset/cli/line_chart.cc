@@ -139,7 +139,7 @@ void Drawing::draw(const ChartSeries& series, double& name_y) {
 
 }  // namespace
 
-std::string escaped_html(const std::string& text) {
+std::string escaped_html(std::string_view text) {
   std::string result;
   for (const char c : text) {
     switch (c) {

@@ -4,6 +4,7 @@
 #define HOTSET_CLI_LINE_CHART_H_
 
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -28,7 +29,7 @@ struct LineChart {
 std::string line_chart_svg(const LineChart& chart);
 
 // `text` with what HTML and XML give a meaning written as entities.
-std::string escaped_html(const std::string& text);
+std::string escaped_html(std::string_view text);
 
 }  // namespace hotset::cli
 

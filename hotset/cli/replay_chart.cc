@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "hotset/cli/line_chart.h"
 #include "hotset/cli/replay_report.h"
 
 namespace hotset::cli {
@@ -73,27 +74,6 @@ struct Chart {
   std::vector<Panel> panels;
   double max_x = 1;
 };
-
-std::string escaped(std::string_view text) {
-  std::string result;
-  for (const char c : text) {
-    switch (c) {
-      case '&':
-        result += "&amp;";
-        break;
-      case '<':
-        result += "&lt;";
-        break;
-      case '>':
-        result += "&gt;";
-        break;
-      default:
-        // Control characters are not allowed in XML.
-        result += static_cast<unsigned char>(c) < 0x20 ? '?' : c;
-    }
-  }
-  return result;
-}
 
 // Index of `name` in `names`, added if it is new.
 size_t index_of(std::vector<std::string>& names, const std::string& name) {
@@ -185,7 +165,7 @@ class Drawing {
   void text(double x, double y, std::string_view anchor, std::string_view words,
             std::string_view extra = "") {
     add("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\"{}>{}</text>\n", x, y, anchor, extra,
-        escaped(words));
+        escaped_html(words));
   }
   void line(double x1, double y1, double x2, double y2, std::string_view colour, double width,
             std::string_view dash = "") {

@@ -64,6 +64,10 @@ std::string share_text(const sim::CpuShare& share) {
   return share.is_auto ? "auto" : fmt::format("{:g}", share.fixed);
 }
 
+nlohmann::ordered_json share_json(const sim::CpuShare& share) {
+  return share.is_auto ? nlohmann::ordered_json("auto") : nlohmann::ordered_json(share.fixed);
+}
+
 std::string trace_name(const std::string& path) {
   return std::filesystem::path(path).stem().string();
 }
@@ -135,8 +139,7 @@ std::string replay_json(std::span<const sim::MatrixRow> rows) {
     object["trace"] = row.trace;
     object["policy"] = row.policy;
     object["cache_mib"] = row.cache_mib;
-    object["share"] = row.share.is_auto ? nlohmann::ordered_json("auto")
-                                        : nlohmann::ordered_json(row.share.fixed);
+    object["share"] = share_json(row.share);
     object["slots"] = result.slots;
     object["lookups"] = result.lookups;
     object["hits"] = result.hits;

@@ -3,6 +3,7 @@
 #ifndef HOTSET_CLI_REPLAY_REPORT_H_
 #define HOTSET_CLI_REPLAY_REPORT_H_
 
+#include <nlohmann/json_fwd.hpp>
 #include <span>
 #include <string>
 
@@ -12,6 +13,8 @@ namespace hotset::cli {
 
 // "0", "0.5", "auto".
 std::string share_text(const sim::CpuShare& share);
+// 0, 0.5, "auto".
+nlohmann::ordered_json share_json(const sim::CpuShare& share);
 
 // The name of a trace's file without folder and extension.
 std::string trace_name(const std::string& path);

@@ -18,10 +18,6 @@ using Json = nlohmann::ordered_json;
 
 constexpr int kVersion = 1;
 
-Json share_json(const sim::CpuShare& share) {
-  return share.is_auto ? Json("auto") : Json(share.fixed);
-}
-
 // Reads the fields of an object; the first that is missing or of another type is kept as the error.
 class Fields {
  public:

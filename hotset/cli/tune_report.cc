@@ -303,10 +303,6 @@ constexpr std::string_view kStyle =
     "background:color-mix(in srgb,currentColor 9%,transparent)}\n"
     "p{margin:.3rem 0;overflow-wrap:anywhere}\n";
 
-Json share_json(const sim::CpuShare& share) {
-  return share.is_auto ? Json("auto") : Json(share.fixed);
-}
-
 Json choice_json(const TuneChoice& c) {
   Json json = {{"cache_mib", c.cache.mib()},
                {"cpu_share", c.cache == Bytes{} ? Json(nullptr) : share_json(c.share)},

@@ -1,8 +1,10 @@
 #include "hotset/engine/device_cache.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <functional>
+#include <string_view>
 #include <utility>
 
 #include "hotset/base/log.h"
@@ -25,22 +27,15 @@ LaneTotals& LaneTotals::operator+=(const LaneTotals& other) {
   return *this;
 }
 
+const char* split_label(Split split) {
+  static constexpr std::array<const char*, kSplits> kLabels = {
+      "plan: hits", "plan: uploads",    "plan: both",
+      "plan: cpu",  "plan: all on cpu", "plan: streamed"};
+  return kLabels[static_cast<size_t>(split)];
+}
+
 const char* split_name(Split split) {
-  switch (split) {
-    case Split::kHits:
-      return "hits";
-    case Split::kUploads:
-      return "uploads";
-    case Split::kBoth:
-      return "both";
-    case Split::kCpu:
-      return "cpu";
-    case Split::kAllOnCpu:
-      return "all on cpu";
-    case Split::kStreamed:
-      return "streamed";
-  }
-  return "";
+  return split_label(split) + std::string_view("plan: ").size();
 }
 
 double LaneTotals::upload_us() const {

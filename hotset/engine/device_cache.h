@@ -63,6 +63,8 @@ enum class Split {
 inline constexpr size_t kSplits = 6;
 // "hits", "uploads", "both", "cpu", "all on cpu", "streamed".
 const char* split_name(Split split);
+// As profiles have it: "plan: hits". A string literal.
+const char* split_label(Split split);
 
 // A planned lookup. A pair is a token's i-th expert, number token * k + i; lists are ascending.
 struct ServedLookup {

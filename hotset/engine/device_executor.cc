@@ -1,7 +1,6 @@
 #include "hotset/engine/device_executor.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -12,18 +11,6 @@
 namespace hotset::engine {
 
 using device::QueueId;
-
-namespace {
-
-// How a lookup was split, as the profile has it.
-const char* plan_label(Split split) {
-  static constexpr std::array<const char*, kSplits> kLabels = {
-      "plan: hits", "plan: uploads",    "plan: both",
-      "plan: cpu",  "plan: all on cpu", "plan: streamed"};
-  return kLabels[static_cast<size_t>(split)];
-}
-
-}  // namespace
 
 DeviceExecutor::DeviceExecutor(const LoadedModel& model, KvCache& kv, device::Device& device,
                                device::Backend& cpu, ExecutorOptions options,
@@ -336,7 +323,7 @@ Status DeviceExecutor::serve(int64_t layer, size_t index, KeptGraph& experts, in
   const double plan_start_us = device_.now_us();
   HOTSET_TRY(const ServedLookup served, cache_->plan(layer, routed_ids(n_rows), n_rows));
   if (profile_ != nullptr) {
-    profile_->add(device::Track::kHost, plan_label(served.split), label_layer, plan_start_us,
+    profile_->add(device::Track::kHost, split_label(served.split), label_layer, plan_start_us,
                   device_.now_us() - plan_start_us);
   }
   LaneTotals& totals = cache_->totals();
