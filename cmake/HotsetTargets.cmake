@@ -10,7 +10,8 @@ target_compile_options(hotset_options INTERFACE -Wall -Wextra -Wshadow -Wconvers
 target_include_directories(hotset_options INTERFACE "${PROJECT_SOURCE_DIR}")
 if(HOTSET_SANITIZE)
   # What sanitizers put between makes GCC see uses that are none.
-  target_compile_options(hotset_options INTERFACE -Wno-maybe-uninitialized)
+  target_compile_options(hotset_options INTERFACE
+                         $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
   target_compile_options(hotset_options INTERFACE -fsanitize=${HOTSET_SANITIZE}
                          -fno-sanitize-recover=all -fno-omit-frame-pointer)
   target_link_options(hotset_options INTERFACE -fsanitize=${HOTSET_SANITIZE})
