@@ -134,10 +134,11 @@ class Server:
 
 class ServerFixture(unittest.TestCase):
     FLAGS = ()
+    ENV = {}
 
     @classmethod
     def setUpClass(cls):
-        cls.server = Server(*cls.FLAGS)
+        cls.server = Server(*cls.FLAGS, env=cls.ENV)
 
     @classmethod
     def tearDownClass(cls):
