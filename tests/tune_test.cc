@@ -19,6 +19,7 @@ namespace hotset::cli {
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
 
 constexpr double kMostBehindBest = 1.03;
 constexpr double kMostPredictionError = 0.08;
@@ -396,6 +397,51 @@ TEST(Tune, RecommendsNothingFromRunsThatDoNotFit) {
     EXPECT_THAT(tune_markdown(*outcome), HasSubstr("## Recommendation"));
     EXPECT_THAT(tune_html(*outcome), HasSubstr("</html>"));
   }
+}
+
+TEST(Tune, SaysWhereEveryRunWithACacheWasSlower) {
+  TuneOutcome outcome = outcome_of("unphysical");
+  ASSERT_LE(outcome.result->fit->worst_error, 0.1);
+  const auto never = [](Bytes, const sim::CpuShare&) -> Result<double> {
+    return make_error(ErrorCode::kInternal, "nothing is to be measured");
+  };
+  const double fastest_ms =
+      std::ranges::min(outcome.record.runs, {}, &sim::TuneRun::ms_per_token).ms_per_token;
+  for (const double ratio : {1.01, 0.99}) {
+    outcome.record.no_cache_ms = fastest_ms * ratio;
+    ASSERT_TRUE(choose(outcome, never));
+    EXPECT_FALSE(outcome.chosen);
+    EXPECT_EQ(outcome.why_not.find("no run with a cache was faster") != std::string::npos,
+              ratio < 1);
+  }
+}
+
+TEST(Tune, RecommendsNoDeviceWhereTheCpuAloneIsFaster) {
+  TuneOutcome outcome = outcome_of("quiet");
+  outcome.chosen = TuneChoice{.measured_ms = 2};
+  outcome.cpu_alone = CpuAloneTrial{.ms_per_token = 1, .n_threads = 7};
+  EXPECT_THAT(tune_text(outcome), HasSubstr("(--device none, 7 threads): 1000 tokens/s"));
+  EXPECT_THAT(tune_command_line(outcome), Not(HasSubstr("--device none")));
+  outcome.without_device = true;
+  EXPECT_THAT(tune_command_line(outcome),
+              HasSubstr("--moe-cache-mib 0 --device none -t 7 --load-mode mmap"));
+  TuneCommandOptions options;
+  options.model.model = "model.gguf";
+  options.model.device = "emu";
+  EXPECT_THAT(tune_config(outcome, options), HasSubstr("device = none\n"));
+  EXPECT_THAT(tune_config(outcome, options), HasSubstr("threads = 7\n"));
+}
+
+TEST(TuneMeasure, MeasuresTheCpuAloneWithTheSameTokens) {
+  const test::TemporaryFolder records;
+  const TuneCommandOptions options = demo_options("emu:clock=virtual,us=1", records);
+  auto measure = TuneMeasure::start(options);
+  ASSERT_TRUE(measure) << measure.error().message;
+  const auto alone = (*measure)->run_without_device(1);
+  ASSERT_TRUE(alone) << alone.error().message;
+  EXPECT_GT(alone->ms_per_token, 0);
+  EXPECT_EQ((*measure)->engine().device(), nullptr);
+  EXPECT_EQ((*measure)->engine().n_threads(), 1);
 }
 
 TEST(TuneRecord, SurvivesItsFile) {

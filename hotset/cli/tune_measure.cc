@@ -124,6 +124,16 @@ Status TuneMeasure::load_again(engine::LoadMode mode) {
   return create_engine();
 }
 
+Result<TuneMeasurement> TuneMeasure::run_without_device(int n_threads) {
+  engine_options_.n_threads = n_threads;
+  engine_options_.device.clear();
+  engine_options_.cache_bytes = Bytes{};
+  engine_options_.load.load_mode = engine::LoadMode::kMmap;
+  engine_.reset();
+  HOTSET_RETURN_IF_ERROR(create_engine());
+  return compute();
+}
+
 plan::LaneRates TuneMeasure::rates() const {
   const plan::MachineRates found = lane_rates(*engine_);
   if (!(found.link > 0 && found.cpu > 0 && found.device > 0)) return plan::kTypicalRates;

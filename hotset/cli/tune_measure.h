@@ -58,6 +58,10 @@ class TuneMeasure {
   // Errors: those of the engine.
   Status load_again(engine::LoadMode mode);
 
+  // The same tokens without the device, with `n_threads` (0: one per core): loads the model once
+  // more. No other run may follow. Errors: those of the engine; kCancelled.
+  Result<TuneMeasurement> run_without_device(int n_threads);
+
   // Records the routing of the next run. Errors: as RoutingRecorder::begin.
   Status record_next(const std::string& trace_path);
 

@@ -79,6 +79,12 @@ struct LoadModeTrial {
   double ms_per_token = 0;
 };
 
+// No device at all: what the recommendation of no cache is compared with.
+struct CpuAloneTrial {
+  double ms_per_token = 0;
+  int n_threads = 0;
+};
+
 struct TuneOutcome {
   TuneRecord record;
   std::optional<sim::TuneResult> result;  // none: all experts fit
@@ -89,6 +95,8 @@ struct TuneOutcome {
   std::string load_mode = {};             // the recommendation; empty: that of the runs
   std::vector<LoadModeTrial> load_mode_trials = {};  // empty: not compared
   std::string why_load_mode = {};                    // in words; empty: it was given
+  std::optional<CpuAloneTrial> cpu_alone = {};       // none: not compared
+  bool without_device = false;                       // it is recommended
 };
 
 }  // namespace hotset::cli

@@ -274,12 +274,13 @@ std::string tune_config(const TuneOutcome& outcome, const TuneCommandOptions& op
   const ModelOptions& m = options.model;
   const ModelOptions defaults;
   add("model", std::filesystem::absolute(m.model).string());
-  add("device", m.device == "auto" ? r.device : m.device);
+  add("device",
+      m.device == "auto" || outcome.without_device ? recommended_device(outcome) : m.device);
   add("moe-cache-mib", cache_mib_text(outcome.chosen->cache));
   if (outcome.chosen->cache > Bytes{}) {
     add("moe-cache-cpu-share", share_text(outcome.chosen->share));
   }
-  add("threads", fmt::format("{}", r.n_threads));
+  add("threads", fmt::format("{}", recommended_threads(outcome)));
   add("load-mode", recommended_load_mode(outcome));
   if (m.n_ctx != defaults.n_ctx) add("ctx-size", fmt::format("{}", m.n_ctx));
   if (m.n_ubatch != defaults.n_ubatch) add("ubatch-size", fmt::format("{}", m.n_ubatch));

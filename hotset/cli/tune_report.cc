@@ -182,7 +182,13 @@ Section recommendation_section(const TuneOutcome& outcome) {
     section.lines.push_back(fmt::format("share {}: {}", share_text(outcome.predicted->share),
                                         compared(*outcome.predicted)));
   }
-  if (!outcome.why_load_mode.empty()) {
+  if (outcome.cpu_alone) {
+    section.lines.push_back(fmt::format("the CPU alone (--device none, {} thread{}): {} tokens/s",
+                                        outcome.cpu_alone->n_threads,
+                                        outcome.cpu_alone->n_threads == 1 ? "" : "s",
+                                        speed_text(per_second(outcome.cpu_alone->ms_per_token))));
+  }
+  if (!outcome.why_load_mode.empty() && !outcome.without_device) {
     std::string speeds;
     for (const LoadModeTrial& trial : outcome.load_mode_trials) {
       speeds += fmt::format("{}{} {}", speeds.empty() ? " (tokens/s: " : ", ", trial.mode,
@@ -316,8 +322,17 @@ Json choice_json(const TuneChoice& c) {
 
 std::string cache_mib_text(Bytes cache) { return fmt::format("{:.10g}", cache.mib()); }
 
-const std::string& recommended_load_mode(const TuneOutcome& outcome) {
+std::string recommended_load_mode(const TuneOutcome& outcome) {
+  if (outcome.without_device) return "mmap";
   return outcome.load_mode.empty() ? outcome.record.load_mode : outcome.load_mode;
+}
+
+int recommended_threads(const TuneOutcome& outcome) {
+  return outcome.without_device ? outcome.cpu_alone->n_threads : outcome.record.n_threads;
+}
+
+std::string recommended_device(const TuneOutcome& outcome) {
+  return outcome.without_device ? "none" : outcome.record.device;
 }
 
 std::string tune_command_line(const TuneOutcome& outcome) {
@@ -331,8 +346,8 @@ std::string tune_command_line(const TuneOutcome& outcome) {
     if (c.cache > Bytes{}) line += " --moe-cache-cpu-share " + share_text(c.share);
   }
   if (r.is_server) return line;
-  return line + fmt::format(" --device {} -t {} --load-mode {}", r.device, r.n_threads,
-                            recommended_load_mode(outcome));
+  return line + fmt::format(" --device {} -t {} --load-mode {}", recommended_device(outcome),
+                            recommended_threads(outcome), recommended_load_mode(outcome));
 }
 
 std::string tune_text(const TuneOutcome& outcome) {
@@ -425,6 +440,9 @@ std::string tune_json(const TuneOutcome& outcome) {
       outcome.predicted ? choice_json(*outcome.predicted) : Json(nullptr);
   json["recommendation"] = outcome.chosen ? choice_json(*outcome.chosen) : Json(nullptr);
   json["command_line"] = outcome.chosen ? Json(tune_command_line(outcome)) : Json(nullptr);
+  json["cpu_alone_tokens_per_s"] =
+      outcome.cpu_alone ? Json(per_second(outcome.cpu_alone->ms_per_token)) : Json(nullptr);
+  json["recommended_device"] = outcome.chosen ? Json(recommended_device(outcome)) : Json(nullptr);
   json["recommended_load_mode"] =
       outcome.chosen ? Json(recommended_load_mode(outcome)) : Json(nullptr);
   json["why"] = outcome.chosen ? outcome.why_chosen : outcome.why_not;

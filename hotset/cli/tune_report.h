@@ -13,8 +13,13 @@ namespace hotset::cli {
 // "4096", "3.015625": what --moe-cache-mib takes, exactly.
 std::string cache_mib_text(Bytes cache);
 
-// Where the experts should be: "mmap" or "pinned"; that of the runs where nothing was compared.
-const std::string& recommended_load_mode(const TuneOutcome& outcome);
+// Where the experts should be: "mmap" or "pinned"; that of the runs where nothing was compared, and
+// mmap without a device.
+std::string recommended_load_mode(const TuneOutcome& outcome);
+
+// The threads and the device of the recommendation.
+int recommended_threads(const TuneOutcome& outcome);
+std::string recommended_device(const TuneOutcome& outcome);
 
 // The command line of the recommendation. Requires: outcome.chosen.
 std::string tune_command_line(const TuneOutcome& outcome);

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "hotset/base/log.h"
 #include "hotset/cli/build_info.h"
 #include "hotset/cli/interrupt.h"
 #include "hotset/cli/machine_info.h"
@@ -54,6 +55,17 @@ bool same_setting(const sim::TuneRun& a, const sim::TuneRun& b) {
   return a.cache == b.cache && a.share == b.share;
 }
 
+// Where the device computes resident experts slower than the CPU, a token gets faster the more the
+// CPU computes, and no rate of the CPU lane above 0 fits; then what was measured still says
+// something. Runs that do not fit together say nothing.
+bool no_run_is_faster(const TuneOutcome& outcome) {
+  const TuneRecord& r = outcome.record;
+  const auto& fit = outcome.result->fit;
+  return fit && fit->worst_error <= sim::TuneOptions().max_error && r.no_cache_ms > 0 &&
+         std::ranges::all_of(
+             r.runs, [&](const sim::TuneRun& run) { return run.ms_per_token >= r.no_cache_ms; });
+}
+
 class ModelTuner {
  public:
   ModelTuner(const TuneCommandOptions& options, const TuneProgress& progress)
@@ -69,6 +81,8 @@ class ModelTuner {
   // Whether the recommendation is as fast with the experts in the file as in pinned memory.
   Status compare_load_modes();
   std::string why_not_pinned() const;
+  // Where no cache is recommended: whether the device is of use at all.
+  Status compare_cpu_alone();
   Result<TuneMeasurement> measure(Bytes cache, const sim::CpuShare& share);
   void say(const std::string& what) const {
     if (progress_) progress_(what);
@@ -193,6 +207,28 @@ std::string ModelTuner::why_not_pinned() const {
                      to_string(r.expert_bytes), to_string(machine_info().ram));
 }
 
+Status ModelTuner::compare_cpu_alone() {
+  if (!outcome_.chosen || outcome_.chosen->cache > Bytes{}) return {};
+  // Times of a virtual clock are of another machine than this CPU.
+  if (measure_->engine().device()->info().virtual_clock) return {};
+  say("comparing with the CPU alone: loading the model once more, without the device");
+  const auto alone = measure_->run_without_device(o_.model.n_threads);
+  if (!alone) {
+    if (alone.error().code == ErrorCode::kCancelled) return std::unexpected(alone.error());
+    log_warning("the CPU alone could not be measured: {}", alone.error().message);
+    return {};
+  }
+  outcome_.cpu_alone = CpuAloneTrial{.ms_per_token = alone->ms_per_token,
+                                     .n_threads = measure_->engine().n_threads()};
+  TuneChoice& chosen = *outcome_.chosen;
+  if (alone->ms_per_token * (1 + kMeasuredTolerance) >= chosen.measured_ms) return {};
+  outcome_.without_device = true;
+  outcome_.why_chosen +=
+      fmt::format(". The CPU alone takes {:.3f} ms: leave out the device", alone->ms_per_token);
+  chosen.measured_ms = alone->ms_per_token;
+  return {};
+}
+
 Status ModelTuner::compare_load_modes() {
   const TuneRecord& r = outcome_.record;
   if (o_.model.load_mode != "auto" || !outcome_.chosen) return {};
@@ -250,6 +286,7 @@ Result<TuneOutcome> ModelTuner::run() {
           outcome_.record.device, on_cpu.ms_per_token, on_device.ms_per_token);
     }
     HOTSET_RETURN_IF_ERROR(compare_load_modes());
+    HOTSET_RETURN_IF_ERROR(compare_cpu_alone());
     return std::move(outcome_);
   }
   HOTSET_RETURN_IF_ERROR(search_threads());
@@ -264,6 +301,7 @@ Result<TuneOutcome> ModelTuner::run() {
       });
   HOTSET_RETURN_IF_ERROR(chosen);
   HOTSET_RETURN_IF_ERROR(compare_load_modes());
+  HOTSET_RETURN_IF_ERROR(compare_cpu_alone());
   return std::move(outcome_);
 }
 
@@ -314,6 +352,11 @@ Status choose(TuneOutcome& outcome, const MeasureChoice& measure) {
       outcome.why_not.clear();
       outcome.why_chosen = result.why_not;
       outcome.chosen = TuneChoice{.measured_ms = record.no_cache_ms};
+    } else if (no_run_is_faster(outcome)) {
+      outcome.why_not += fmt::format(
+          ". What was measured is that no run with a cache was faster than {:.3f} ms per token, "
+          "which it takes without one (--moe-cache-mib 0)",
+          record.no_cache_ms);
     }
     return {};
   }
