@@ -25,7 +25,8 @@ class Browser:
     """One page, by Chromium's DevTools protocol: JSON texts that end with a null byte."""
 
     def __init__(self):
-        self.folder = tempfile.TemporaryDirectory()
+        # Processes of the browser may still write there when it has ended.
+        self.folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
         in_read, self.to = os.pipe()
         self.back, out_write = os.pipe()
 
