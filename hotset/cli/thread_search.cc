@@ -8,14 +8,6 @@
 #include "hotset/engine/engine_options.h"
 
 namespace hotset::cli {
-namespace {
-
-double slowest_of_the_fast_ms(std::span<const ThreadTrial> trials) {
-  const auto fastest = std::ranges::min_element(trials, {}, &ThreadTrial::ms_per_token);
-  return fastest->ms_per_token * (1 + kThreadTolerance);
-}
-
-}  // namespace
 
 CoreCount core_count() {
   CoreCount count{.n_cores = engine::default_threads()};
@@ -28,7 +20,8 @@ CoreCount core_count() {
 
 int fewest_threads(std::span<const ThreadTrial> trials) {
   HOTSET_CHECK(!trials.empty());
-  const double most_ms = slowest_of_the_fast_ms(trials);
+  const double most_ms = std::ranges::min(trials, {}, &ThreadTrial::ms_per_token).ms_per_token *
+                         (1 + kMeasuredTolerance);
   int fewest = 0;
   for (const ThreadTrial& trial : trials) {
     if (trial.ms_per_token > most_ms) continue;

@@ -26,8 +26,9 @@ struct ThreadTrial {
   bool operator==(const ThreadTrial&) const = default;
 };
 
-// Numbers of threads whose times differ by no more than this are taken for equally fast.
-inline constexpr double kThreadTolerance = 0.025;
+// Two measurements of one thing are this far apart anyway: what differs by no more is taken for
+// equally fast.
+inline constexpr double kMeasuredTolerance = 0.025;
 
 // The next number of threads to measure: all cores, one less, and half; half of the fewest while
 // that is as fast as the fastest; numbers between the fewest that are as fast and those that are

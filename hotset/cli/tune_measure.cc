@@ -106,6 +106,8 @@ Status TuneMeasure::load() {
 
 Status TuneMeasure::create_engine() {
   HOTSET_TRY(engine::ModelDescription description, engine::describe_model(options_.model.model));
+  // Both at once may be more than there is memory for.
+  engine_.reset();
   HOTSET_TRY(engine_, engine::Engine::create(std::move(description), engine_options_));
   return {};
 }
@@ -115,13 +117,13 @@ Status TuneMeasure::set_threads(int n_threads) {
   return engine_->set_cache(most_, engine_options_.cache);
 }
 
-Status TuneMeasure::load_again(engine::LoadMode mode) {
+Result<TuneMeasurement> TuneMeasure::run_in_load_mode(engine::LoadMode mode, Bytes cache,
+                                                      const sim::CpuShare& share) {
   engine_options_.n_threads = engine_->n_threads();
   engine_options_.load.load_mode = mode;
   engine_options_.cache_bytes = most_;
-  // Both at once may be more than there is memory for.
-  engine_.reset();
-  return create_engine();
+  HOTSET_RETURN_IF_ERROR(create_engine());
+  return run(cache, share);
 }
 
 Result<TuneMeasurement> TuneMeasure::run_without_device(int n_threads) {
@@ -129,7 +131,6 @@ Result<TuneMeasurement> TuneMeasure::run_without_device(int n_threads) {
   engine_options_.device.clear();
   engine_options_.cache_bytes = Bytes{};
   engine_options_.load.load_mode = engine::LoadMode::kMmap;
-  engine_.reset();
   HOTSET_RETURN_IF_ERROR(create_engine());
   return compute();
 }

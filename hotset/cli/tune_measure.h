@@ -54,10 +54,11 @@ class TuneMeasure {
   // Other threads for the runs to come, and rates() by them. Errors: as Engine::set_threads and
   // Engine::set_cache.
   Status set_threads(int n_threads);
-  // Loads the model once more, with its experts elsewhere; threads, passages and sizes stay.
-  // Errors: those of the engine.
-  Status load_again(engine::LoadMode mode);
 
+  // run() with the experts elsewhere, now and in runs to come: loads the model once more. Threads,
+  // passages and sizes stay. Errors: those of the engine and of run().
+  Result<TuneMeasurement> run_in_load_mode(engine::LoadMode mode, Bytes cache,
+                                           const sim::CpuShare& share);
   // The same tokens without the device, with `n_threads` (0: one per core): loads the model once
   // more. No other run may follow. Errors: those of the engine; kCancelled.
   Result<TuneMeasurement> run_without_device(int n_threads);

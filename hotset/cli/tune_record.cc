@@ -274,8 +274,7 @@ std::string tune_config(const TuneOutcome& outcome, const TuneCommandOptions& op
   const ModelOptions& m = options.model;
   const ModelOptions defaults;
   add("model", std::filesystem::absolute(m.model).string());
-  add("device",
-      m.device == "auto" || outcome.without_device ? recommended_device(outcome) : m.device);
+  add("device", recommended_device(outcome));
   add("moe-cache-mib", cache_mib_text(outcome.chosen->cache));
   if (outcome.chosen->cache > Bytes{}) {
     add("moe-cache-cpu-share", share_text(outcome.chosen->share));

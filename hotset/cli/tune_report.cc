@@ -22,6 +22,8 @@ std::string speed_text(double tokens_per_s) {
                              : fmt::format("{:.2f}", tokens_per_s);
 }
 
+std::string threads_text(int n) { return fmt::format("{} thread{}", n, n == 1 ? "" : "s"); }
+
 double per_second(double ms) { return ms > 0 ? 1000 / ms : 0; }
 
 // A section of the report: lines, then perhaps a table.
@@ -37,10 +39,9 @@ Section setting_section(const TuneRecord& r) {
                                       r.model, to_string(r.expert_bytes), r.device,
                                       to_string(r.most_cache)));
   section.lines.push_back("machine: " + r.machine);
-  section.lines.push_back(fmt::format(
-      "tokens: {}, {} of each run counted; {}load mode {}", r.tokens, r.n_tokens,
-      r.is_server ? "" : fmt::format("{} thread{}, ", r.n_threads, r.n_threads == 1 ? "" : "s"),
-      r.load_mode));
+  section.lines.push_back(
+      fmt::format("tokens: {}, {} of each run counted; {}load mode {}", r.tokens, r.n_tokens,
+                  r.is_server ? "" : threads_text(r.n_threads) + ", ", r.load_mode));
   if (!r.thread_trials.empty()) {
     std::string speeds;
     for (const ThreadTrial& trial : r.thread_trials) {
@@ -183,9 +184,8 @@ Section recommendation_section(const TuneOutcome& outcome) {
                                         compared(*outcome.predicted)));
   }
   if (outcome.cpu_alone) {
-    section.lines.push_back(fmt::format("the CPU alone (--device none, {} thread{}): {} tokens/s",
-                                        outcome.cpu_alone->n_threads,
-                                        outcome.cpu_alone->n_threads == 1 ? "" : "s",
+    section.lines.push_back(fmt::format("the CPU alone (--device none, {}): {} tokens/s",
+                                        threads_text(outcome.cpu_alone->n_threads),
                                         speed_text(per_second(outcome.cpu_alone->ms_per_token))));
   }
   if (!outcome.why_load_mode.empty() && !outcome.without_device) {

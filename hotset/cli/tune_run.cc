@@ -20,8 +20,6 @@ namespace hotset::cli {
 namespace {
 
 constexpr double kRunShares[] = {0, 0.5, 0.95};
-// Two measurements of one thing are this far apart anyway.
-constexpr double kMeasuredTolerance = 0.025;
 
 // Everything that a measured time depends on.
 Result<std::string> record_key(const TuneCommandOptions& o, const std::string& device) {
@@ -243,9 +241,8 @@ Status ModelTuner::compare_load_modes() {
     return {};
   }
   say("comparing load modes: loading the model once more, its experts in the file (mmap)");
-  Status loaded = measure_->load_again(engine::LoadMode::kMmap);
-  auto in_file = loaded ? measure_->run(chosen.cache, chosen.share)
-                        : Result<TuneMeasurement>(std::unexpected(std::move(loaded).error()));
+  const auto in_file =
+      measure_->run_in_load_mode(engine::LoadMode::kMmap, chosen.cache, chosen.share);
   if (!in_file) {
     if (in_file.error().code == ErrorCode::kCancelled) return std::unexpected(in_file.error());
     outcome_.load_mode = r.load_mode;
@@ -272,8 +269,9 @@ Result<TuneOutcome> ModelTuner::run() {
         "all {} of experts fit on {}: they are copied there once, and no cache is needed",
         to_string(outcome_.record.expert_bytes), outcome_.record.device);
     say("all experts fit: measuring them on the device, and on the CPU");
-    HOTSET_TRY(const TuneMeasurement on_device, measure(measure_->most_cache(), {}));
-    HOTSET_TRY(const TuneMeasurement on_cpu, measure({}, {}));
+    // Nothing is replayed, so no routing is recorded.
+    HOTSET_TRY(const TuneMeasurement on_device, measure_->run(measure_->most_cache(), {}));
+    HOTSET_TRY(const TuneMeasurement on_cpu, measure_->run({}, {}));
     outcome_.record.no_cache_ms = on_cpu.ms_per_token;
     const bool device_wins = on_device.ms_per_token <= on_cpu.ms_per_token;
     outcome_.chosen =
