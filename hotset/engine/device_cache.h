@@ -186,7 +186,7 @@ class DeviceCache {
   // What never-slower lets be used now, of steps of one token; no uploads in others either, unless
   // it is kFull.
   plan::CacheUse use() const { return guard_ ? guard_->use() : plan::CacheUse::kFull; }
-  bool uploads_allowed() const { return use() == plan::CacheUse::kFull; }
+  bool uploads_allowed() const { return !guard_ || guard_->uploads_allowed(); }
   // Decides, once calibrated, whether resident experts are computed faster than the CPU does.
   void compare_with_cpu();
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "hotset/plan/lane_costs.h"
 
@@ -80,8 +81,8 @@ NeverSlower::NeverSlower(const NeverSlowerOptions& options)
       probe_spacing_(options.max_probe_share > 0
                          ? static_cast<int64_t>(std::ceil(1 / options.max_probe_share - 1e-9))
                          : std::numeric_limits<int64_t>::max()),
-      windows_to_resume_(options.windows_to_resume),
-      probes_to_return_(options.probes_to_return) {}
+      resume_{.least = options.windows_to_resume, .most = options.max_windows_to_resume},
+      return_{.least = options.probes_to_return, .most = options.max_probes_to_return} {}
 
 Result<NeverSlower> NeverSlower::create(const NeverSlowerOptions& options) {
   HOTSET_RETURN_IF_ERROR(check_at_least("window_tokens", options.window_tokens, 1));
@@ -130,7 +131,7 @@ Result<std::optional<CacheUseChange>> NeverSlower::observe(const TokenTimes& tok
 
   ++n_tokens_;
   total_us_ += token.token_us;
-  ++window_n_;
+  ++window_.n;
   if (token.is_probe) {
     ++n_probes_;
     probe_us_ += token.token_us;
@@ -140,12 +141,12 @@ Result<std::optional<CacheUseChange>> NeverSlower::observe(const TokenTimes& tok
   } else {
     ++n_since_probe_;
     us_since_probe_ += token.token_us;
-    ++window_n_normal_;
-    window_token_us_ += token.token_us;
-    window_no_cache_us_ += token.no_cache_us;
-    window_cache_us_ += token.cache_us;
+    ++window_.n_normal;
+    window_.token_us += token.token_us;
+    window_.no_cache_us += token.no_cache_us;
+    window_.cache_us += token.cache_us;
   }
-  if (window_n_ < options_.window_tokens) return std::nullopt;
+  if (window_.n < options_.window_tokens) return std::nullopt;
   return close_window();
 }
 
@@ -164,8 +165,8 @@ std::optional<CacheUseChange> NeverSlower::take_probe(const TokenTimes& token) {
   const double no_cache_us = token.no_cache_us * correction_.mean();
   hits_ratio_ = token.token_us / no_cache_us;
   n_asking_more_ = cache_us < options_.resume_ratio * no_cache_us ? n_asking_more_ + 1 : 0;
-  if (n_asking_more_ < probes_to_return_) return std::nullopt;
-  windows_since_return_ = 0;
+  if (n_asking_more_ < return_.needed) return std::nullopt;
+  return_.windows_since_try = 0;
   return change_to(CacheUse::kHits, cache_us, no_cache_us, n_asking_more_);
 }
 
@@ -180,50 +181,39 @@ CacheUseChange NeverSlower::change_to(CacheUse use, double cache_us, double no_c
   use_ = use;
   n_asking_less_ = n_asking_more_ = 0;
   // What was used before says nothing about now.
-  window_n_ = window_n_normal_ = 0;
-  window_token_us_ = window_no_cache_us_ = window_cache_us_ = 0;
+  window_ = {};
   return change;
 }
 
 std::optional<CacheUseChange> NeverSlower::close_window() {
-  const int n_normal = window_n_normal_;
-  const double token_sum_us = window_token_us_;
-  const double predicted_sum_us = window_no_cache_us_;
-  const double cache_sum_us = window_cache_us_;
-  window_n_ = window_n_normal_ = 0;
-  window_token_us_ = window_no_cache_us_ = window_cache_us_ = 0;
-  if (n_normal == 0) return std::nullopt;  // probes only: says nothing
+  const Window window = std::exchange(window_, {});
+  if (window.n_normal == 0) return std::nullopt;  // probes only: says nothing
   if (use_ == CacheUse::kNone) {
-    correct(token_sum_us, predicted_sum_us);
+    correct(window.token_us, window.no_cache_us);
     return std::nullopt;
   }
-  const double measured_us = token_sum_us / n_normal;
-  const double cache_us = cache_sum_us / n_normal;
-  const double no_cache_us = predicted_sum_us * correction_.mean() / n_normal;
-  for (auto* windows : {&windows_since_resume_, &windows_since_return_}) {
-    if (*windows) ++**windows;
+  const double measured_us = window.token_us / window.n_normal;
+  const double cache_us = window.cache_us / window.n_normal;
+  const double no_cache_us = window.no_cache_us * correction_.mean() / window.n_normal;
+  for (Patience* patience : {&resume_, &return_}) {
+    if (patience->windows_since_try) ++*patience->windows_since_try;
   }
 
   n_asking_less_ = measured_us > options_.stop_ratio * no_cache_us ? n_asking_less_ + 1 : 0;
+  const bool stops = n_asking_less_ >= options_.windows_to_stop;
   if (use_ == CacheUse::kFull) {
-    if (n_asking_less_ < options_.windows_to_stop) return std::nullopt;
-    const bool failed =
-        windows_since_resume_ && *windows_since_resume_ <= int64_t{2} * options_.windows_to_stop;
-    windows_to_resume_ = failed ? std::min(2 * windows_to_resume_, options_.max_windows_to_resume)
-                                : options_.windows_to_resume;
+    if (!stops) return std::nullopt;
+    resume_.undone(int64_t{2} * options_.windows_to_stop);
     return change_to(CacheUse::kHits, measured_us, no_cache_us, n_asking_less_);
   }
 
   n_asking_more_ = cache_us < options_.resume_ratio * no_cache_us ? n_asking_more_ + 1 : 0;
-  if (n_asking_more_ >= windows_to_resume_) {
-    windows_since_resume_ = 0;
+  if (n_asking_more_ >= resume_.needed) {
+    resume_.windows_since_try = 0;
     return change_to(CacheUse::kFull, cache_us, no_cache_us, n_asking_more_);
   }
-  if (n_asking_less_ < options_.windows_to_stop) return std::nullopt;
-  const bool failed =
-      windows_since_return_ && *windows_since_return_ <= int64_t{4} * options_.windows_to_stop;
-  probes_to_return_ = failed ? std::min(2 * probes_to_return_, options_.max_probes_to_return)
-                             : options_.probes_to_return;
+  if (!stops) return std::nullopt;
+  return_.undone(int64_t{4} * options_.windows_to_stop);
   hits_ratio_ = measured_us / no_cache_us;
   return change_to(CacheUse::kNone, measured_us, no_cache_us, n_asking_less_);
 }

@@ -5,6 +5,7 @@
 #ifndef HOTSET_PLAN_NEVER_SLOWER_H_
 #define HOTSET_PLAN_NEVER_SLOWER_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -112,6 +113,28 @@ class NeverSlower {
   int64_t n_probes() const { return n_probes_; }
 
  private:
+  // Tokens since the last window was closed; the sums leave probes out.
+  struct Window {
+    int n = 0;         // probes included
+    int n_normal = 0;  // that were no probes
+    double token_us = 0;
+    double no_cache_us = 0;  // as predicted, uncorrected
+    double cache_us = 0;
+  };
+  // What must ask in a row before more of the cache is tried again: twice as much after each try
+  // that was soon undone.
+  struct Patience {
+    int least = 1;
+    int most = 1;
+    int needed = least;
+    std::optional<int64_t> windows_since_try = {};
+
+    void undone(int64_t soon) {
+      const bool failed = windows_since_try && *windows_since_try <= soon;
+      needed = failed ? std::min(2 * needed, most) : least;
+    }
+  };
+
   explicit NeverSlower(const NeverSlowerOptions& options);
   // A finished probe.
   std::optional<CacheUseChange> take_probe(const TokenTimes& token);
@@ -123,8 +146,8 @@ class NeverSlower {
   NeverSlowerOptions options_;
   DecayedMean correction_;  // measured over predicted T_nc
   int64_t probe_spacing_;   // tokens from one probe to the next, at least
-  int windows_to_resume_;
-  int probes_to_return_;
+  Patience resume_;         // uploads, in windows
+  Patience return_;         // from kNone to kHits, in probes
   CacheUse use_ = CacheUse::kFull;
   int64_t n_tokens_ = 0;
   int64_t n_probes_ = 0;
@@ -132,17 +155,10 @@ class NeverSlower {
   double total_us_ = 0;
   double probe_us_ = 0;
   double us_since_probe_ = 0;
-  // The open window; its sums leave probes out.
-  int window_n_ = 0;         // tokens, probes included
-  int window_n_normal_ = 0;  // tokens that were no probes
-  double window_token_us_ = 0;
-  double window_no_cache_us_ = 0;  // as predicted, uncorrected
-  double window_cache_us_ = 0;
+  Window window_;
   int n_asking_less_ = 0;  // windows in a row that ask for less use
   int n_asking_more_ = 0;  // windows in a row that ask for uploads; with kNone, probes for a return
   double hits_ratio_ = 1;  // a token with kHits over one without a cache, as measured last
-  std::optional<int64_t> windows_since_resume_;
-  std::optional<int64_t> windows_since_return_;
 };
 
 }  // namespace hotset::plan
