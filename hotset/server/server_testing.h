@@ -148,8 +148,15 @@ class KeepingSink final : public ChoiceSink {
   // With `enough` above 0 it stops the choice there.
   explicit KeepingSink(size_t enough = 0) : enough_(enough) {}
 
+  void on_prompt(std::span<const GeneratedToken> tokens) override {
+    const std::lock_guard lock(mutex_);
+    HOTSET_CHECK(!was_prompted_ && tokens_.empty());
+    was_prompted_ = true;
+    prompt_.assign(tokens.begin(), tokens.end());
+  }
   bool on_token(const GeneratedToken& token) override {
     const std::lock_guard lock(mutex_);
+    HOTSET_CHECK(was_prompted_);
     tokens_.push_back(token);
     changes_.notify_all();
     return enough_ == 0 || tokens_.size() < enough_;
@@ -181,6 +188,11 @@ class KeepingSink final : public ChoiceSink {
     for (const GeneratedToken& token : tokens_) ids.push_back(token.id);
     return ids;
   }
+  // What on_prompt() gave.
+  std::vector<GeneratedToken> prompt() {
+    const std::lock_guard lock(mutex_);
+    return prompt_;
+  }
   std::vector<GeneratedToken> tokens() {
     const std::lock_guard lock(mutex_);
     return tokens_;
@@ -191,7 +203,9 @@ class KeepingSink final : public ChoiceSink {
   std::mutex mutex_;
   std::condition_variable changes_;
   std::vector<GeneratedToken> tokens_;
+  std::vector<GeneratedToken> prompt_;
   ChoiceResult result_;
+  bool was_prompted_ = false;
   bool has_ended_ = false;
 };
 
