@@ -1,6 +1,7 @@
 #include "hotset/server/api_requests.h"
 
 #include <fmt/core.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -113,6 +114,41 @@ void read_seed(Fields& fields, std::optional<uint64_t>& out) {
   if (seed) out = static_cast<uint64_t>(*seed);
 }
 
+// Which steps of the sampler are taken, in its order; what it does not have is off and may be
+// named.
+void read_samplers(Fields& fields, engine::SamplerOptions& s) {
+  const Json* value = fields.find("samplers");
+  if (value == nullptr) return;
+  constexpr auto kOrder =
+      std::to_array<std::string_view>({"penalties", "dry", "top_n_sigma", "top_k", "typ_p",
+                                       "typical_p", "top_p", "min_p", "xtc", "temperature"});
+  if (!value->is_array()) return fields.fail("samplers", *value, "an array of names");
+  std::array<bool, kOrder.size()> is_on{};
+  size_t next = 0;
+  for (size_t i = 0; i < value->size(); ++i) {
+    const Json& name = (*value)[i];
+    const auto at = std::find(kOrder.begin() + static_cast<std::ptrdiff_t>(next), kOrder.end(),
+                              name.is_string() ? name.get_ref<const std::string&>() : "");
+    if (at == kOrder.end()) {
+      return fields.fail(fmt::format("samplers[{}]", i), name,
+                         fmt::format("names of {} in this order", fmt::join(kOrder, ", ")));
+    }
+    next = static_cast<size_t>(at - kOrder.begin());
+    is_on[next++] = true;
+  }
+  const auto has = [&](std::string_view name) {
+    return is_on[static_cast<size_t>(std::ranges::find(kOrder, name) - kOrder.begin())];
+  };
+  if (!has("penalties")) {
+    s.repeat_penalty = 1;
+    s.presence_penalty = s.frequency_penalty = 0;
+  }
+  if (!has("top_k")) s.top_k = 0;
+  if (!has("top_p")) s.top_p = 1;
+  if (!has("min_p")) s.min_p = 0;
+  if (!has("temperature")) s.temperature = 1;
+}
+
 void read_sampling(Fields& fields, const RequestDefaults& defaults, GenerationSettings& settings) {
   engine::SamplerOptions& s = settings.sampler;
   fields.number("temperature", s.temperature, 0, 100);
@@ -127,6 +163,7 @@ void read_sampling(Fields& fields, const RequestDefaults& defaults, GenerationSe
   int32_t top_k = s.top_k;
   fields.integer("top_k", top_k, -1, kMostInt32);
   s.top_k = top_k == -1 ? 0 : top_k;
+  read_samplers(fields, s);
   read_seed(fields, settings.seed);
   read_logit_bias(fields, defaults.n_vocab, s.logit_bias);
   fields.flag("ignore_eos", settings.ignore_end);

@@ -145,6 +145,33 @@ TEST(ChatRequest, KnowsTheNamesOfOtherServers) {
   EXPECT_EQ(chat(with_message(R"(,"n_predict":4,"max_tokens":5)")).settings.max_tokens, 5);
 }
 
+TEST(ChatRequest, TakesTheStepsOfTheSamplerThatAreNamed) {
+  const auto sampler = [](const std::string& samplers) {
+    return chat(with_message(R"(,"temperature":0.5,"repeat_penalty":1.2,"min_p":0.2,"samplers":)" +
+                             samplers))
+        .settings.sampler;
+  };
+  const engine::SamplerOptions all = sampler(
+      R"(["penalties","dry","top_n_sigma","top_k","typ_p","top_p","min_p","xtc","temperature"])");
+  EXPECT_EQ(all.repeat_penalty, 1.2F);
+  EXPECT_EQ(all.min_p, 0.2F);
+  EXPECT_EQ(all.temperature, 0.5F);
+  EXPECT_EQ(all.top_k, engine::SamplerOptions{}.top_k);
+  const engine::SamplerOptions some = sampler(R"(["top_k","temperature"])");
+  EXPECT_EQ(some.repeat_penalty, 1);
+  EXPECT_EQ(some.top_k, all.top_k);
+  EXPECT_EQ(some.top_p, 1);
+  EXPECT_EQ(some.min_p, 0);
+  EXPECT_EQ(some.temperature, 0.5F);
+  EXPECT_EQ(sampler(R"(["top_k"])").temperature, 1);
+  for (const char* wrong : {R"(["temperature","top_k"])", R"(["top_k","top_k"])", R"(["mirostat"])",
+                            R"("kpt")", "[1]"}) {
+    EXPECT_TRUE(
+        why_not_chat(with_message(R"(,"samplers":)" + std::string(wrong))).starts_with("samplers"))
+        << wrong;
+  }
+}
+
 TEST(ChatRequest, LeavesRolesThatFewKnowToTheTemplate) {
   const ChatRequest r = chat(R"({"messages":[
     {"role":"ipython","content":"a"},{"role":"narrator","content":"b"}]})");

@@ -28,6 +28,7 @@ constexpr RequestField kGeneration[] = {
     {.name = "repeat_penalty"},
     {.name = "repetition_penalty"},
     {.name = "repeat_last_n"},
+    {.name = "samplers"},
     {.name = "logit_bias"},
     {.name = "seed"},
     {.name = "stop"},
@@ -68,10 +69,14 @@ constexpr RequestField kGeneration[] = {
     {.name = "mirostat_tau", .use = kIgnored},
     {.name = "mirostat_eta", .use = kIgnored},
     {.name = "dynatemp_exponent", .use = kIgnored},
+    {.name = "adaptive_decay", .use = kIgnored},
+    // Where tokens are chosen.
+    {.name = "backend_sampling", .use = kIgnored},
     // How drafts are made: they change no answer.
     {.name = "speculative.n_max", .use = kIgnored},
     {.name = "speculative.n_min", .use = kIgnored},
     {.name = "speculative.p_min", .use = kIgnored},
+    {.name = "speculative.types", .use = kIgnored},
     // Ways to choose tokens that the sampler does not have.
     {.name = "typical_p", .use = kNeutral, .neutral = "[1]"},
     {.name = "typ_p", .use = kNeutral, .neutral = "[1]"},
@@ -82,6 +87,7 @@ constexpr RequestField kGeneration[] = {
     {.name = "dry_multiplier", .use = kNeutral, .neutral = "[0]"},
     {.name = "mirostat", .use = kNeutral, .neutral = "[0]"},
     {.name = "dynatemp_range", .use = kNeutral, .neutral = "[0]"},
+    {.name = "adaptive_target", .use = kNeutral, .neutral = "[-1]"},
     {.name = "min_keep", .use = kNeutral, .neutral = "[0, 1]"},
     {.name = "penalize_nl", .use = kNeutral, .neutral = "[true]"},
     {.name = "do_sample", .use = kNeutral, .neutral = "[true]"},
@@ -90,12 +96,6 @@ constexpr RequestField kGeneration[] = {
     {.name = "early_stopping", .use = kNeutral, .neutral = "[false]"},
     {.name = "length_penalty", .use = kNeutral, .neutral = "[1]"},
     {.name = "no_repeat_ngram_size", .use = kNeutral, .neutral = "[0]"},
-    // In this order, whatever else is in a list.
-    {.name = "samplers",
-     .use = kNeutral,
-     .neutral =
-         R"([[], ["penalties", "top_k", "top_p", "min_p", "temperature"],
-             ["penalties", "dry", "top_n_sigma", "top_k", "typ_p", "top_p", "min_p", "xtc", "temperature"]])"},
     {.name = "logits_processors", .use = kNeutral, .neutral = "[[]]"},
     // What a reply must look like.
     {.name = "grammar", .use = kNeutral, .neutral = "[\"\"]"},

@@ -3,6 +3,8 @@
 #ifndef HOTSET_SERVER_SERVER_TESTING_H_
 #define HOTSET_SERVER_SERVER_TESTING_H_
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
@@ -235,6 +237,48 @@ class Gate {
   int n_waiting_ = 0;
   bool is_open_ = false;
 };
+
+using Ids = std::vector<int32_t>;
+
+inline Ids text_of(int32_t n, int32_t first = 0) {
+  Ids ids;
+  for (int32_t i = 0; i < n; ++i) ids.push_back((first + i) % kVocab);
+  return ids;
+}
+
+inline GenerationRequest greedy(Ids prompt, int32_t max_tokens,
+                                std::vector<std::shared_ptr<ChoiceSink>> sinks) {
+  return {.prompt = std::move(prompt),
+          .max_tokens = max_tokens,
+          .sampler = {.temperature = 0},
+          .sinks = std::move(sinks)};
+}
+
+inline std::unique_ptr<Scheduler> start(FakeModel& model, SchedulerOptions options) {
+  auto scheduler = Scheduler::create(model, std::move(options));
+  EXPECT_TRUE(scheduler) << scheduler.error().message;
+  return *std::move(scheduler);
+}
+
+// The status behind the last step.
+inline SchedulerStatus settled(Scheduler& scheduler) {
+  EXPECT_TRUE(scheduler.between_steps([] {}));
+  return scheduler.status();
+}
+
+// Submits and waits.
+struct Answer {
+  Ids ids;
+  ChoiceResult result;
+};
+inline Answer ask(Scheduler& scheduler, Ids prompt, int32_t max_tokens) {
+  auto sink = std::make_shared<KeepingSink>();
+  const auto id = scheduler.submit(greedy(std::move(prompt), max_tokens, {sink}));
+  EXPECT_TRUE(id) << id.error().message;
+  if (!id) return {};
+  const ChoiceResult result = sink->wait();
+  return {sink->ids(), result};
+}
 
 }  // namespace hotset::server::test
 
