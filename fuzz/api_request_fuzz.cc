@@ -32,6 +32,8 @@ void check_settings(const GenerationSettings& s) {
   check(s.sampler.top_p >= 0 && s.sampler.top_p <= 1 && s.sampler.top_k >= 0);
   check(s.max_tokens >= -1 && s.n_choices >= 1 && s.n_choices <= 16);
   check(s.n_logprobs >= -1 && s.n_logprobs <= 20 && s.stop.size() <= 32);
+  for (const std::string& stop : s.stop) check(!stop.empty() && stop.size() <= 4096);
+  check(!s.prompt_logprobs || s.n_logprobs >= 0);
   for (const auto& bias : s.sampler.logit_bias) check(bias.id >= 0 && !std::isnan(bias.bias));
   check(hotset::engine::Sampler::create(s.sampler).has_value());
 }
@@ -59,7 +61,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t n_bytes) {
     }
   }
   if (const auto r = hotset::server::parse_tokenize_request(body); !r) check_error(r.error());
-  if (const auto r = hotset::server::parse_detokenize_request(body); !r) check_error(r.error());
+  if (const auto r = hotset::server::parse_detokenize_request(body, 1000)) {
+    for (const int32_t id : *r) check(id >= 0 && id < 1000);
+  } else {
+    check_error(r.error());
+  }
   const hotset::server::ApiKeys keys({"key"});
   check(keys.accept(body) == (body == "key"));
   (void)keys.accept_headers(body, "");

@@ -23,7 +23,7 @@ class OpenaiClientTest(ServerFixture):
         done = subprocess.run([node, copy, f"http://127.0.0.1:{self.server.port}/v1", "sk-test"], capture_output=True,
                               timeout=TIMEOUT_S, check=False)
         self.assertEqual(done.returncode, 0, (done.stdout + done.stderr).decode(errors="replace"))
-        self.assertEqual(done.stdout.count(b"ok "), 9, done.stdout)
+        self.assertEqual(done.stdout.count(b"ok "), 11, done.stdout)
         self.eventually(lambda: not any(s["is_processing"] for s in
                                         self.server.get("/slots", headers={"Authorization": "Bearer sk-test"})),
                         "the request that was given up still runs")

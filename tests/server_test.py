@@ -119,11 +119,94 @@ class ApiTest(ServerFixture):
         self.assertEqual([c["index"] for c in answer["choices"]], [0, 1, 2, 3])
         self.assertTrue(texts[0].startswith("The history of ") and texts[2].startswith("In the"))
         self.assertEqual(answer["usage"]["completion_tokens"], 24)
-        self.assertEqual(len(answer["choices"][0]["logprobs"]["tokens"]), 6)
+        # Those of the echoed prompt, with the token in front of it, and the answer's.
+        ids = self.server.post("/tokenize", {"content": "The history of", "add_special": True})["tokens"]
+        self.assertEqual(len(answer["choices"][0]["logprobs"]["tokens"]), len(ids) + 6)
         streamed = {i: "" for i in range(4)}
         for chunk in self.server.stream("/v1/completions", body):
             streamed[chunk["choices"][0]["index"]] += chunk["choices"][0]["text"]
         self.assertEqual([streamed[i] for i in range(4)], texts)
+
+    def test_the_prompts_logprobs(self):
+        """As evaluation harnesses ask for them."""
+        prompt = "The café 👍 history of the sea"
+        body = {"prompt": prompt, "max_tokens": 0, "temperature": 0, "echo": True, "logprobs": 2}
+        answer = self.server.post("/v1/completions", body)
+        self.assertEqual(answer["choices"][0]["text"], prompt)
+        self.assertEqual(answer["usage"]["completion_tokens"], 0)
+        scores = answer["choices"][0]["logprobs"]
+        n = answer["usage"]["prompt_tokens"]
+        self.assertEqual([len(scores[k]) for k in scores], [n] * 4)
+        self.assertEqual((scores["token_logprobs"][0], scores["top_logprobs"][0]), (None, None))
+        # The token in front of the text, then the text's.
+        ids = self.server.post("/tokenize", {"content": prompt, "with_pieces": True, "add_special": True})["tokens"]
+        place = len(ids[0]["piece"])
+        for i, piece in enumerate(ids[1:], 1):
+            text = prompt[scores["text_offset"][i]:]
+            if isinstance(piece["piece"], str):
+                self.assertTrue(text.startswith(piece["piece"]), (i, text, piece))
+            self.assertLess(scores["token_logprobs"][i], 0)
+            # One, where two of them are no text by themselves.
+            self.assertIn(len(scores["top_logprobs"][i]), (1, 2))
+            self.assertLessEqual(scores["token_logprobs"][i], max(scores["top_logprobs"][i].values()))
+        self.assertEqual(place, len("<|endoftext|>"))
+        # Again, with the prompt in the KV memory, as ids, twice, and with an answer behind it.
+        again = self.server.post("/v1/completions", body)
+        self.assertEqual(again["usage"]["prompt_tokens_details"]["cached_tokens"], 0)
+        self.assertEqual(again["choices"][0]["logprobs"], scores)
+        two = self.server.post("/v1/completions", {**body, "prompt": [t["id"] for t in ids], "n": 2, "max_tokens": 3})
+        plain = self.server.post("/v1/completions", {**body, "max_tokens": 3, "echo": False, "cache_prompt": False})
+        shift = len("<|endoftext|>")
+        for choice in two["choices"]:
+            self.assertEqual(choice["logprobs"]["token_logprobs"][:n], scores["token_logprobs"])
+            self.assertEqual(choice["text"], "<|endoftext|>" + prompt + plain["choices"][0]["text"])
+            self.assertEqual(choice["logprobs"]["text_offset"][n:],
+                             [shift + len(prompt) + o for o in plain["choices"][0]["logprobs"]["text_offset"]])
+        # They are what the model says of the text token by token.
+        for i in (1, 2, n - 1):
+            step = self.server.post("/completion", {"prompt": [t["id"] for t in ids[:i]], "n_predict": 1, "n_probs": 1,
+                                                    "temperature": 0, "logit_bias": {str(ids[i]["id"]): 100}})
+            self.assertEqual(step["completion_probabilities"][0]["id"], ids[i]["id"])
+            self.assertAlmostEqual(step["completion_probabilities"][0]["logprob"], scores["token_logprobs"][i], delta=2e-2)
+        # Streamed, the first part has the prompt.
+        parts = [c["choices"][0] for c in self.server.stream("/v1/completions", {**body, "max_tokens": 3})]
+        self.assertEqual((parts[0]["text"], parts[0]["logprobs"]), (prompt, scores))
+        offsets = sum((p["logprobs"]["text_offset"] for p in parts[1:] if p["logprobs"]), [])
+        self.assertEqual(offsets, [len(prompt) + o for o in plain["choices"][0]["logprobs"]["text_offset"]])
+
+    def test_what_a_stop_cuts_off_is_in_no_logprobs(self):
+        body = {"prompt": "The history of", "max_tokens": 20, "temperature": 0, "logprobs": 0}
+        whole = self.server.post("/v1/completions", body)["choices"][0]
+        text, offsets = whole["text"], whole["logprobs"]["text_offset"]
+        # In the midst of a token, across the next ones.
+        begin = next(o for o, t in zip(offsets, whole["logprobs"]["tokens"]) if o > 8 and len(t) > 2) + 1
+        for stop in (text[begin:begin + 6], [text[begin:begin + 6], text[begin + 1:begin + 3]]):
+            cut = min(text.index(s) + len(s) for s in ([stop] if isinstance(stop, str) else stop))
+            used = next(s for s in ([stop] if isinstance(stop, str) else stop) if text.index(s) + len(s) == cut)
+            cut -= len(used)
+            kept = [t for t, o in zip(whole["logprobs"]["tokens"], offsets) if o < cut]
+            asked = {**body, "stop": stop}
+            answer = self.server.post("/v1/completions", asked)["choices"][0]
+            self.assertEqual((answer["text"], answer["finish_reason"]), (text[:cut], "stop"))
+            self.assertEqual(answer["logprobs"]["tokens"], kept)
+            parts = [c["choices"][0] for c in self.server.stream("/v1/completions", asked)]
+            self.assertEqual("".join(p["text"] for p in parts), text[:cut])
+            self.assertEqual(sum((p["logprobs"]["tokens"] for p in parts if p["logprobs"]), []), kept)
+            native = {**asked, "n_probs": 1, "return_tokens": True}
+            del native["logprobs"]
+            answer = self.server.post("/completion", native)
+            self.assertEqual((answer["content"], answer["stopping_word"]), (text[:cut], used))
+            self.assertEqual([t["token"] for t in answer["completion_probabilities"]], kept)
+            self.assertEqual(len(answer["tokens"]), len(kept))
+            streamed = list(self.server.stream("/completion", native))
+            self.assertEqual([t["token"] for p in streamed for t in p.get("completion_probabilities", [])], kept)
+
+    def test_what_is_not_offered(self):
+        for path, instead in (("/v1/responses", "/v1/chat/completions"), ("/v1/embeddings", "embedding model")):
+            status, error = self.server.error(path, {"input": "a"})
+            self.assertEqual((status, error["code"]), (404, None))
+            self.assertIn("is not offered", error["message"])
+            self.assertIn(instead, error["message"])
 
     def test_native_completion(self):
         body = {"prompt": "The history of", "n_predict": 9, "temperature": 0, "return_tokens": True}
@@ -259,6 +342,21 @@ class OwnServersTest(ServerFixture):
                 self.assertIn("WWW-Authenticate", answer)
         self.assertEqual(server.error("/completion", {"prompt": "a"})[0], 401)
         self.assertEqual(server.request("GET", "/health")[0], 200)
+        server.stop()
+
+    def test_names_that_were_given(self):
+        server = self.own_server("--alias", "one,two")
+        self.assertEqual([m["id"] for m in server.get("/v1/models")["data"]], ["one", "two"])
+        self.assertEqual(server.get("/v1/models/two")["id"], "two")
+        chat = {"messages": HELLO, "max_tokens": 1}
+        for path, body in ((CHAT, chat), ("/v1/completions", {"prompt": "a", "max_tokens": 1})):
+            self.assertEqual(server.post(path, body)["model"], "one")
+            self.assertEqual(server.post(path, {**body, "model": "two"})["model"], "two")
+        for path, body in ((CHAT, chat), ("/v1/completions", {"prompt": "a"}), ("/completion", {"prompt": "a"}),
+                           ("/apply-template", chat)):
+            status, error = server.error(path, {**body, "model": "three"})
+            self.assertEqual((status, error["code"], error["param"]), (404, "model_not_found", "model"))
+            self.assertIn("one or two", error["message"])
         server.stop()
 
     def test_cors_when_asked(self):

@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
@@ -118,7 +119,7 @@ class Service {
 };
 
 engine::EngineOptions Service::with_uses(engine::EngineOptions flags) {
-  flags.n_outputs = options_.n_parallel;
+  flags.n_outputs = std::max(options_.n_parallel, server::kPromptRows);
   flags.n_sequences = options_.n_parallel;
   const bool may_cache = options_.run.model.device != "none" && flags.cache_bytes != Bytes{};
   if (may_cache) {
@@ -198,7 +199,10 @@ Status Service::load() {
                   .chat_template = &*template_,
                   .cache = cache_.get(),
                   .cache_rules = std::move(rules),
-                  .name = options_.alias.empty() ? path.filename().string() : options_.alias,
+                  .name = options_.aliases.empty() ? path.filename().string() : options_.aliases[0],
+                  .has_aliases = !options_.aliases.empty(),
+                  .more_names = {options_.aliases.begin() + (options_.aliases.empty() ? 0 : 1),
+                                 options_.aliases.end()},
                   .path = path.string(),
                   .architecture = engine.spec().architecture,
                   .n_bytes = n_bytes,

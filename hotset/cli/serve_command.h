@@ -21,7 +21,8 @@ struct ServeOptions {
   int32_t max_queued = 64;       // requests that may wait beyond them
   int32_t prefill_chunk = 0;     // tokens of prompts between two decode steps; 0: the ubatch
   int64_t cache_ram_mib = 1024;  // for prompts whose slot others have taken
-  std::string alias = {};        // name in answers; empty: the file's
+  // Names of the model; answers have the first one. None: its file's, and any may be asked for.
+  std::vector<std::string> aliases = {};
   std::vector<std::string> api_keys = {};
   std::string api_key_file = {};  // a key per line; empty: none
   std::string cors_origin = {};

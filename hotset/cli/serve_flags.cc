@@ -73,7 +73,17 @@ void add_serving(CLI::App& command, ServeOptions& o) {
   command.add_option("--max-choices", o.max_choices, "Most choices (n) of a request")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
-  command.add_option("--alias", o.alias, "Name of the model in answers; absent: its file's");
+  command
+      .add_option("--alias", o.aliases,
+                  "NAME[,NAME...]: names of the model; answers have the first one, and requests "
+                  "for another model are refused. Absent: its file's, and any may be asked for")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->check(CLI::Validator(
+          [](const std::string& name) {
+            return name.empty() ? std::string("found an empty name") : std::string();
+          },
+          "NAME"));
   command
       .add_option("-n,--predict", o.run.n_predict,
                   "Most tokens of a reply where the request does not say; -1: until the model ends "

@@ -47,8 +47,7 @@ std::string error_body(const ApiError& error) {
        {{"message", error.message},
         {"type", type_of(error.status)},
         {"param", or_null(error.param)},
-        {"code",
-         error.code.empty() ? nlohmann::ordered_json(error.status) : or_null(error.code)}}}};
+        {"code", or_null(error.code)}}}};
   return body.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 

@@ -5,6 +5,7 @@
 #define HOTSET_SERVER_API_REQUESTS_H_
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -20,7 +21,8 @@ namespace hotset::server {
 struct RequestDefaults {
   engine::SamplerOptions sampler = {};
   int32_t max_tokens = -1;
-  int32_t max_choices = 16;  // n, and prompts times n
+  int32_t max_choices = 16;                               // n, and prompts times n
+  int32_t n_vocab = std::numeric_limits<int32_t>::max();  // token ids are below
 };
 
 // How to generate, whatever the endpoint.
@@ -29,26 +31,45 @@ struct GenerationSettings {
   std::optional<uint64_t> seed = {};  // none: another one each time
   int32_t max_tokens = -1;
   int32_t n_choices = 1;
-  int32_t n_logprobs = -1;  // -1: none
+  int32_t n_logprobs = -1;       // -1: none
+  bool prompt_logprobs = false;  // of the prompt's tokens as well
   bool ignore_end = false;
   bool reuse_prompt = true;
   std::vector<std::string> stop = {};
 };
 
+// A message's role that only some templates know, "messages[2].role".
+struct NamedRole {
+  std::string field;
+  std::string role;
+};
+
+// What `role` must be, for messages.
+inline constexpr std::string_view kKnownRoles =
+    "system, developer, user, assistant, tool, function, ipython or one that the model's chat "
+    "template names";
+
 struct ChatRequest {
   GenerationSettings settings = {};
   std::string model = {};       // as given; answers repeat it
   std::string messages = "[]";  // JSON array, in the form that templates expect
-  std::string tools = {};       // JSON array; empty: none
-  std::string variables = {};   // JSON object for the template; empty: none
+  std::vector<NamedRole> other_roles = {};
+  std::string tools = {};      // JSON array; empty: none
+  bool one_call = false;       // the reply ends behind its first tool call
+  std::string variables = {};  // JSON object for the template; empty: none
   bool add_generation_prompt = true;
   bool splits_reasoning = true;
   bool stream = false;
   bool include_usage = false;  // streamed
 };
 
-// A prompt as text or as token ids.
-using Prompt = std::variant<std::string, std::vector<int32_t>>;
+// A prompt as text or as token ids, at least 1.
+struct Prompt {
+  std::string field = "prompt";  // where it stands, "prompt[1]"
+  std::variant<std::string, std::vector<int32_t>> content = {};
+
+  bool operator==(const Prompt&) const = default;
+};
 
 struct CompletionRequest {
   GenerationSettings settings = {};
@@ -76,8 +97,8 @@ ApiResult<CompletionRequest> parse_completion_request(std::string_view body,
 ApiResult<CompletionRequest> parse_native_request(std::string_view body,
                                                   const RequestDefaults& defaults);
 ApiResult<TokenizeRequest> parse_tokenize_request(std::string_view body);
-// The ids of POST /detokenize.
-ApiResult<std::vector<int32_t>> parse_detokenize_request(std::string_view body);
+// The ids of POST /detokenize, below `n_vocab`.
+ApiResult<std::vector<int32_t>> parse_detokenize_request(std::string_view body, int32_t n_vocab);
 
 }  // namespace hotset::server
 

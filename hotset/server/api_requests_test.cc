@@ -42,7 +42,7 @@ TEST(ChatRequest, TakesEveryField) {
   const ChatRequest r = chat(with_message(R"(,
     "model":"m","temperature":0.5,"top_p":0.9,"top_k":7,"min_p":0.1,"presence_penalty":1,
     "frequency_penalty":-1,"repeat_penalty":1.1,"repeat_last_n":-1,"seed":18446744073709551615,
-    "max_tokens":5,"max_completion_tokens":6,"n":2,"stop":["a","","b"],"logprobs":true,
+    "max_tokens":5,"max_completion_tokens":6,"n":2,"stop":["a","b"],"logprobs":true,
     "top_logprobs":4,"logit_bias":{"3":-100,"4":2.5},"ignore_eos":true,"cache_prompt":false,
     "stream":true,"stream_options":{"include_usage":true},"user":"x",
     "chat_template_kwargs":{"enable_thinking":false},"reasoning_effort":"low",
@@ -108,6 +108,78 @@ TEST(ChatRequest, NamesTheFieldThatIsWrong) {
   }
 }
 
+TEST(ChatRequest, NamesTheElementThatIsWrong) {
+  EXPECT_EQ(why_not_chat(with_message(R"(,"stop":"")")),
+            R"(stop: found "", expected a string of 1 to 4096 bytes)");
+  EXPECT_EQ(why_not_chat(with_message(R"(,"stop":["a",""])")),
+            R"(stop[1]: found "", expected a string of 1 to 4096 bytes)");
+  EXPECT_EQ(why_not_chat(R"({"messages":[{"role":"user","content":[]}]})"),
+            "messages[0].content: found an empty array, expected a string or an array of parts");
+  EXPECT_EQ(why_not_chat(with_message(R"(,"logit_bias":{"x":1})")),
+            "logit_bias.x: found \"x\", expected a token id below 2147483647");
+  EXPECT_EQ(why_not_chat(with_message(R"(,"logit_bias":[[1,1],[2,"a"]])")),
+            R"(logit_bias[1]: found "a", expected a number from -100 to 100)");
+  EXPECT_EQ(why_not_chat(with_message(R"(,"stream_options":{"continuous_usage_stats":true})")),
+            "stream_options.continuous_usage_stats: found true, but hotset does not support this "
+            "field");
+}
+
+TEST(ChatRequest, NullIsAsAbsent) {
+  const ChatRequest r = chat(R"({"messages":[
+    {"role":"user","content":"a","name":null,"tool_calls":null},
+    {"role":"assistant","content":[],"refusal":null,"audio":null,
+     "tool_calls":[{"id":"1","type":null,"function":{"name":"f","arguments":null}}]}],
+    "tools":[{"type":null,"function":{"name":"f","parameters":null,"strict":null}}]})");
+  EXPECT_EQ(r.messages, R"([{"role":"user","content":"a"},{"role":"assistant","content":"",)"
+                        R"("tool_calls":[{"id":"1","function":{"name":"f","arguments":{}}}]}])");
+  EXPECT_EQ(r.tools, R"([{"function":{"name":"f"}}])");
+}
+
+TEST(ChatRequest, KnowsTheNamesOfOtherServers) {
+  const ChatRequest r = chat(with_message(
+      R"(,"repetition_penalty":1.2,"n_predict":4,"enable_thinking":false,"parallel_tool_calls":false)"));
+  EXPECT_EQ(r.settings.sampler.repeat_penalty, 1.2F);
+  EXPECT_EQ(r.settings.max_tokens, 4);
+  EXPECT_EQ(r.variables, R"({"enable_thinking":false})");
+  EXPECT_TRUE(r.one_call);
+  EXPECT_EQ(chat(with_message(R"(,"n_predict":4,"max_tokens":5)")).settings.max_tokens, 5);
+}
+
+TEST(ChatRequest, TakesTheStepsOfTheSamplerThatAreNamed) {
+  const auto sampler = [](const std::string& samplers) {
+    return chat(with_message(R"(,"temperature":0.5,"repeat_penalty":1.2,"min_p":0.2,"samplers":)" +
+                             samplers))
+        .settings.sampler;
+  };
+  const engine::SamplerOptions all = sampler(
+      R"(["penalties","dry","top_n_sigma","top_k","typ_p","top_p","min_p","xtc","temperature"])");
+  EXPECT_EQ(all.repeat_penalty, 1.2F);
+  EXPECT_EQ(all.min_p, 0.2F);
+  EXPECT_EQ(all.temperature, 0.5F);
+  EXPECT_EQ(all.top_k, engine::SamplerOptions{}.top_k);
+  const engine::SamplerOptions some = sampler(R"(["top_k","temperature"])");
+  EXPECT_EQ(some.repeat_penalty, 1);
+  EXPECT_EQ(some.top_k, all.top_k);
+  EXPECT_EQ(some.top_p, 1);
+  EXPECT_EQ(some.min_p, 0);
+  EXPECT_EQ(some.temperature, 0.5F);
+  EXPECT_EQ(sampler(R"(["top_k"])").temperature, 1);
+  for (const char* wrong : {R"(["temperature","top_k"])", R"(["top_k","top_k"])", R"(["mirostat"])",
+                            R"("kpt")", "[1]"}) {
+    EXPECT_TRUE(
+        why_not_chat(with_message(R"(,"samplers":)" + std::string(wrong))).starts_with("samplers"))
+        << wrong;
+  }
+}
+
+TEST(ChatRequest, LeavesRolesThatFewKnowToTheTemplate) {
+  const ChatRequest r = chat(R"({"messages":[
+    {"role":"ipython","content":"a"},{"role":"narrator","content":"b"}]})");
+  ASSERT_EQ(r.other_roles.size(), 1);
+  EXPECT_EQ(r.other_roles[0].field, "messages[1].role");
+  EXPECT_EQ(r.other_roles[0].role, "narrator");
+}
+
 TEST(ChatRequest, NumbersWithoutAFractionAreWhole) {
   EXPECT_EQ(chat(with_message(R"(,"max_tokens":5.0)")).settings.max_tokens, 5);
 }
@@ -148,16 +220,48 @@ TEST(CompletionRequest, TakesEveryFormOfPrompt) {
     return r ? r->prompts : std::vector<Prompt>();
   };
   using Ids = std::vector<int32_t>;
-  EXPECT_EQ(prompts(R"("a")"), (std::vector<Prompt>{"a"}));
-  EXPECT_EQ(prompts(R"(["a","b"])"), (std::vector<Prompt>{"a", "b"}));
-  EXPECT_EQ(prompts("[1,2]"), (std::vector<Prompt>{Ids{1, 2}}));
-  EXPECT_EQ(prompts(R"([[1],"b"])"), (std::vector<Prompt>{Ids{1}, "b"}));
+  EXPECT_EQ(prompts(R"("a")"), (std::vector<Prompt>{{"prompt", "a"}}));
+  EXPECT_EQ(prompts(R"(["a","b"])"), (std::vector<Prompt>{{"prompt[0]", "a"}, {"prompt[1]", "b"}}));
+  EXPECT_EQ(prompts("[1,2]"), (std::vector<Prompt>{{"prompt", Ids{1, 2}}}));
+  EXPECT_EQ(prompts(R"([[1],"b"])"),
+            (std::vector<Prompt>{{"prompt[0]", Ids{1}}, {"prompt[1]", "b"}}));
   for (const char* wrong : {"5", "[]", "[true]", "[1,-1]", "[1,4294967296]", R"([1,"a"])", "{}"}) {
     EXPECT_FALSE(parse_completion_request(R"({"prompt":)" + std::string(wrong) + "}", kDefaults))
         << wrong;
   }
   EXPECT_FALSE(parse_completion_request(R"({"prompt":["a","b"],"n":9})", kDefaults));
   EXPECT_FALSE(parse_native_request(R"({"prompt":["a","b"]})", kDefaults));
+}
+
+TEST(CompletionRequest, NamesTheTokenThatIsNone) {
+  const RequestDefaults defaults{.n_vocab = 100};
+  const auto why_not = [&](const std::string& prompt) {
+    const auto r = parse_completion_request(R"({"prompt":)" + prompt + "}", defaults);
+    EXPECT_FALSE(r) << prompt;
+    if (r) return std::string();
+    EXPECT_TRUE(r.error().message.starts_with(r.error().param + ": "));
+    return r.error().message;
+  };
+  EXPECT_EQ(why_not("[1,100]"), "prompt[1]: found 100, expected a token id below 100");
+  EXPECT_EQ(why_not("[[1],[1,2,3,99999999]]"),
+            "prompt[1][3]: found 99999999, expected a token id below 100");
+  EXPECT_EQ(why_not(R"(["a",[]])"),
+            "prompt[1]: found an empty array, expected a string or an array of token ids");
+  EXPECT_EQ(why_not("[99999999999999999999]"),
+            "prompt[0]: found 1e+20, expected a token id below 100");
+  EXPECT_TRUE(parse_completion_request(R"({"prompt":[99]})", defaults));
+  EXPECT_EQ(parse_detokenize_request(R"({"tokens":[1,100]})", 100).error().message,
+            "tokens[1]: found 100, expected a token id below 100");
+}
+
+TEST(CompletionRequest, EchoAsksForThePromptsLogprobs) {
+  const auto wants = [](std::string_view fields) {
+    return parse_completion_request(R"({"prompt":"a")" + std::string(fields) + "}", kDefaults)
+        ->settings.prompt_logprobs;
+  };
+  EXPECT_TRUE(wants(R"(,"echo":true,"logprobs":0)"));
+  EXPECT_FALSE(wants(R"(,"echo":true)"));
+  EXPECT_FALSE(wants(R"(,"logprobs":5)"));
 }
 
 TEST(CompletionRequest, KnowsTheNamesOfGgmlServers) {
@@ -175,12 +279,27 @@ TEST(CompletionRequest, KnowsTheNamesOfGgmlServers) {
 TEST(StopScanner, CutsAtTheFirstStopHoweverTheTextComes) {
   const std::string text = "one two three four";
   for (size_t n = 1; n <= text.size(); ++n) {
-    StopScanner scanner({"three", "", "x"});
+    StopScanner scanner({"three", "x"});
     std::string out;
     for (size_t i = 0; i < text.size(); i += n) out += scanner.push(text.substr(i, n));
     EXPECT_EQ(out, "one two ") << n;
     EXPECT_TRUE(scanner.found());
     EXPECT_EQ(scanner.finish(), "");
+  }
+}
+
+TEST(StopScanner, TheStopThatEndsFirstCounts) {
+  const auto stopped = [](const std::vector<std::string>& pieces, std::vector<std::string> stops) {
+    StopScanner scanner(std::move(stops));
+    std::string out;
+    for (const std::string& piece : pieces) out += scanner.push(piece);
+    return out + "|" + scanner.stop();
+  };
+  for (const auto& pieces :
+       std::vector<std::vector<std::string>>{{"OPQ"}, {"O", "P", "Q"}, {"OP", "Q"}, {"O", "PQ"}}) {
+    EXPECT_EQ(stopped(pieces, {"OPQ", "P"}), "O|P");
+    EXPECT_EQ(stopped(pieces, {"PQ", "OPQ", "Q"}), "|OPQ");
+    EXPECT_EQ(stopped(pieces, {"Q", "PQ", "OPQR"}), "O|PQ");
   }
 }
 
@@ -219,6 +338,8 @@ TEST(ErrorBody, HasOpenaisShape) {
   EXPECT_EQ(body["error"]["type"], "authentication_error");
   EXPECT_EQ(body["error"]["code"], "k");
   EXPECT_TRUE(body["error"]["param"].is_null());
+  // Never a number: clients have it as a text.
+  EXPECT_TRUE((*parse_json(error_body({.status = 400})))["error"]["code"].is_null());
 }
 
 }  // namespace

@@ -37,22 +37,26 @@ Json chat_logprobs(const std::vector<ReplyToken>& tokens) {
   return {{"content", std::move(content)}, {"refusal", nullptr}};
 }
 
+// By the tokens' texts. Of tokens with the same text, as bytes that are no UTF-8 have, the most
+// probable one counts, which is the first: no key may come twice.
+Json top_by_text(const ReplyToken& t) {
+  Json top = Json::object();
+  for (size_t i = 0; i < t.token.top.size(); ++i) {
+    top.emplace(valid_text(t.top_bytes[i]), finite(t.token.top[i].logprob));
+  }
+  return top;
+}
+
 Json completion_logprobs(const std::vector<ReplyToken>& tokens) {
   Json texts = Json::array();
   Json logprobs = Json::array();
   Json tops = Json::array();
   Json offsets = Json::array();
-  size_t offset = 0;
   for (const ReplyToken& t : tokens) {
     texts.push_back(t.bytes);
-    logprobs.push_back(finite(t.token.logprob));
-    Json top = Json::object();
-    for (size_t i = 0; i < t.token.top.size(); ++i) {
-      top[t.top_bytes[i]] = finite(t.token.top[i].logprob);
-    }
-    tops.push_back(std::move(top));
-    offsets.push_back(offset);
-    offset += t.bytes.size();
+    logprobs.push_back(t.has_logprob ? Json(finite(t.token.logprob)) : Json());
+    tops.push_back(t.has_logprob ? top_by_text(t) : Json());
+    offsets.push_back(t.text_offset);
   }
   return {{"tokens", std::move(texts)},
           {"token_logprobs", std::move(logprobs)},
@@ -77,11 +81,6 @@ Json native_logprobs(const std::vector<ReplyToken>& tokens) {
                     {"top_logprobs", std::move(top)}});
   }
   return list;
-}
-
-std::vector<ReplyToken> tokens_of(const ReplyEvent& event) {
-  if (!event.token) return {};
-  return {*event.token};
 }
 
 Json tool_call_json(const text::ToolCall& call, size_t index, bool with_index) {
@@ -130,7 +129,7 @@ void ChoiceText::add(const ReplyEvent& event) {
   content += event.content;
   reasoning += event.reasoning;
   tool_calls.insert(tool_calls.end(), event.tool_calls.begin(), event.tool_calls.end());
-  if (event.token) tokens.push_back(*event.token);
+  tokens.insert(tokens.end(), event.tokens.begin(), event.tokens.end());
   if (!event.end) return;
   result = *event.end;
   stop = event.stop;
@@ -220,7 +219,7 @@ Json chat_chunk(const AnswerHead& head, const ReplyEvent& event, bool is_first, 
     delta["tool_calls"].push_back(tool_call_json(event.tool_calls[c], n_calls_before + c, true));
   }
   Json choice = {{"index", event.choice}, {"delta", std::move(delta)}};
-  choice["logprobs"] = logprobs && event.token ? chat_logprobs(tokens_of(event)) : Json();
+  choice["logprobs"] = logprobs && !event.tokens.empty() ? chat_logprobs(event.tokens) : Json();
   choice["finish_reason"] =
       event.end ? Json(finish_reason(*event.end, called_tools)) : Json(nullptr);
   chunk["choices"] = Json::array({std::move(choice)});
@@ -259,7 +258,8 @@ Json completion_answer(const AnswerHead& head, const std::vector<ChoiceText>& ch
 Json completion_chunk(const AnswerHead& head, const ReplyEvent& event, bool logprobs) {
   Json chunk = head_json(head, "text_completion");
   Json choice = {{"index", event.choice}, {"text", event.content}};
-  choice["logprobs"] = logprobs && event.token ? completion_logprobs(tokens_of(event)) : Json();
+  choice["logprobs"] =
+      logprobs && !event.tokens.empty() ? completion_logprobs(event.tokens) : Json();
   choice["finish_reason"] = event.end ? Json(finish_reason(*event.end, false)) : Json(nullptr);
   chunk["choices"] = Json::array({std::move(choice)});
   if (event.end) {
@@ -296,9 +296,11 @@ Json native_answer(const std::string& model, const ChoiceText& choice, int32_t n
 Json native_chunk(const ReplyEvent& event, bool logprobs, bool tokens) {
   Json chunk = {{"index", event.choice}, {"content", event.content}};
   chunk["tokens"] = Json::array();
-  if (tokens && event.token) chunk["tokens"].push_back(event.token->token.id);
+  if (tokens) {
+    for (const ReplyToken& t : event.tokens) chunk["tokens"].push_back(t.token.id);
+  }
   chunk["stop"] = false;
-  if (logprobs) chunk["completion_probabilities"] = native_logprobs(tokens_of(event));
+  if (logprobs) chunk["completion_probabilities"] = native_logprobs(event.tokens);
   return chunk;
 }
 

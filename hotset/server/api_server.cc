@@ -56,6 +56,38 @@ constexpr std::array kRoutes = std::to_array<Route>({
     {"POST", "/detokenize"},
     {"POST", "/apply-template"},
 });
+// What other servers have and clients may ask for.
+struct NotOffered {
+  std::string_view path;
+  std::string_view instead;
+};
+constexpr std::string_view kUseChat = "use /v1/chat/completions";
+constexpr std::string_view kNoEmbeddings =
+    "this server generates text only; use a server with an embedding model";
+constexpr std::array kNotOffered = std::to_array<NotOffered>({
+    {"/v1/responses", kUseChat},
+    {"/responses", kUseChat},
+    {"/v1/messages", kUseChat},
+    {"/api/chat", kUseChat},
+    {"/api/generate", "use /v1/completions"},
+    {"/infill", "use /v1/completions with the model's own tokens for filling in"},
+    {"/v1/embeddings", kNoEmbeddings},
+    {"/embeddings", kNoEmbeddings},
+    {"/embedding", kNoEmbeddings},
+    {"/v1/rerank", kNoEmbeddings},
+    {"/rerank", kNoEmbeddings},
+});
+
+// Why there is no such path.
+std::string no_path(std::string_view path) {
+  for (const NotOffered& other : kNotOffered) {
+    if (path == other.path || path.starts_with(fmt::format("{}/", other.path))) {
+      return fmt::format("{} is not offered: {}", other.path, other.instead);
+    }
+  }
+  return fmt::format("found {}, which is no path of this server", printable(path));
+}
+
 constexpr std::string_view kModelPrefix = "/v1/models/";
 
 // "GET, POST" of a path; empty: there is no such path.
@@ -224,9 +256,7 @@ HandlerResponse ApiServer::State::before(const Request& request, Response& respo
   }
   const std::string methods = methods_of(request.path);
   if (methods.empty()) {
-    answer_and_close(response, {.status = 404,
-                                .message = fmt::format("found {}, which is no path of this server",
-                                                       printable(request.path))});
+    answer_and_close(response, {.status = 404, .message = no_path(request.path)});
     return HandlerResponse::Handled;
   }
   const std::string method = request.method == "HEAD" ? "GET" : request.method;
@@ -402,14 +432,9 @@ void ApiServer::State::register_all() {
     add_get(path, [this](Response& r) { r.set_content(endpoints->models(), kJson); });
   }
   http.Get("/v1/models/(.+)", [this](const Request& request, Response& r) {
-    if (request.matches[1].str() == endpoints->model().name) {
-      r.set_content(endpoints->model_object(), kJson);
-      return;
-    }
-    answer(r, {.status = 404,
-               .message = fmt::format("found no model '{}', expected '{}'",
-                                      printable(request.matches[1].str()), endpoints->model().name),
-               .code = "model_not_found"});
+    auto text = endpoints->model_object(request.matches[1].str());
+    if (!text) return answer(r, text.error());
+    r.set_content(*std::move(text), kJson);
   });
   for (const char* path : {"/v1/chat/completions", "/chat/completions"}) {
     add_generation(path, &Endpoints::chat);

@@ -46,11 +46,21 @@ struct ServedModel {
   CacheReporter* cache = nullptr;
   std::optional<CacheRules> cache_rules = {};  // none: there is no cache
   std::string name;                            // as in "model" of answers
+  // Whether `name` was given, by whoever serves it: then a request must ask for it, or for one of
+  // `more_names`, or for none.
+  bool has_aliases = false;
+  std::vector<std::string> more_names = {};
   std::string path = {};
   std::string architecture = {};
   int64_t n_bytes = 0;
   int64_t n_ctx_train = 0;
   int64_t n_embd = 0;
+
+  std::vector<std::string> names() const {
+    std::vector<std::string> all = {name};
+    all.insert(all.end(), more_names.begin(), more_names.end());
+    return all;
+  }
 };
 
 class ApiServer {

@@ -28,6 +28,10 @@ struct ExpertFigures {
   void add(const ExpertFigures& before, const ExpertFigures& after, double share);
 };
 
+// Tokens of a prompt that are computed together where the logits behind each are wanted: more of
+// them need more memory for logits, fewer take longer.
+inline constexpr int32_t kPromptRows = 32;
+
 class BatchModel {
  public:
   virtual ~BatchModel() = default;

@@ -1,7 +1,9 @@
 #include "hotset/server/endpoints.h"
 
 #include <fmt/core.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cmath>
@@ -120,7 +122,7 @@ std::string chat_events(const AnswerHead& head, bool logprobs, std::vector<bool>
   ReplyEvent content = event;
   content.end.reset();
   const bool has_content = !event.content.empty() || !event.reasoning.empty() ||
-                           !event.tool_calls.empty() || event.token;
+                           !event.tool_calls.empty() || !event.tokens.empty();
   if (!has_begun[at]) {
     text += sse(chat_chunk(head, {.choice = event.choice}, true, false, 0, false));
     has_begun[at] = true;
@@ -152,20 +154,8 @@ StreamForm chat_form(const AnswerHead& head, int32_t n_choices, bool logprobs, b
 
 // --- Shapes that endpoints share
 
-// Text with bytes that are no UTF-8 replaced.
-std::string valid_text(std::string_view bytes) {
-  std::string text;
-  while (!bytes.empty()) {
-    const text::Utf8Step step = text::next_utf8(bytes);
-    text += step.kind == text::Utf8Kind::kValid ? bytes.substr(0, step.n_bytes)
-                                                : text::kReplacementCharacter;
-    bytes.remove_prefix(step.n_bytes);
-  }
-  return text;
-}
-
-Json model_json(const ServedModel& model, int64_t created_s) {
-  return {{"id", model.name},
+Json model_json(const ServedModel& model, const std::string& name, int64_t created_s) {
+  return {{"id", name},
           {"object", "model"},
           {"created", created_s},
           {"owned_by", "hotset"},
@@ -206,10 +196,27 @@ Json rules_json(const std::optional<CacheRules>& rules) {
 }  // namespace
 
 Endpoints::Endpoints(ServedModel model, const ServerOptions& options)
-    : model_(std::move(model)), options_(options) {}
+    : model_(std::move(model)), options_(options), defaults_(options.defaults) {
+  // Ids behind the tokens that have a text would be computed, but say nothing.
+  defaults_.n_vocab = std::min(model_.scheduler->n_vocab(), model_.tokenizer->n_tokens());
+}
+
+ApiResult<std::string> Endpoints::model_name(const std::string& asked) const {
+  if (asked.empty()) return model_.name;
+  if (!model_.has_aliases) return asked;
+  if (std::ranges::contains(model_.names(), asked)) return asked;
+  return std::unexpected(
+      ApiError{.status = 404,
+               .message = fmt::format("model: found \"{}\", expected {}", shortened(asked),
+                                      fmt::join(model_.names(), " or ")),
+               .param = "model",
+               .code = "model_not_found"});
+}
 
 ApiResult<Answer> Endpoints::chat(std::string_view body, const HasLeft& has_left) const {
-  HOTSET_TRY(const ChatRequest request, parse_chat_request(body, options_.defaults));
+  HOTSET_TRY(const ChatRequest request, parse_chat_request(body, defaults_));
+  HOTSET_TRY(const std::string name, model_name(request.model));
+  HOTSET_RETURN_IF_ERROR(check_roles(*model_.chat_template, request));
   HOTSET_TRY(const std::string rendered,
              render_chat(*model_.chat_template, request, options_.chat_variables));
   auto ids = text::encode_chat(*model_.tokenizer, rendered);
@@ -226,13 +233,14 @@ ApiResult<Answer> Endpoints::chat(std::string_view body, const HasLeft& has_left
     format.reasoning_end.clear();
     format.begins_in_reasoning = false;
   }
-  std::vector<std::vector<int32_t>> prompts;
-  prompts.push_back(*std::move(ids));
+  std::vector<JobPrompt> prompts;
+  prompts.push_back({.ids = *std::move(ids), .field = "messages"});
   HOTSET_TRY(std::unique_ptr<GenerationJob> job,
              GenerationJob::start(*model_.scheduler, *model_.tokenizer, std::move(prompts),
-                                  request.settings, {.format = std::move(format)}));
+                                  request.settings,
+                                  {.format = std::move(format), .one_call = request.one_call}));
   const AnswerHead head{.id = new_id("chatcmpl"),
-                        .model = request.model.empty() ? model_.name : request.model,
+                        .model = name,
                         .fingerprint = "hotset-" + options_.version,
                         .created_s = unix_time_s()};
   const bool logprobs = request.settings.n_logprobs >= 0;
@@ -245,44 +253,26 @@ ApiResult<Answer> Endpoints::chat(std::string_view body, const HasLeft& has_left
 }
 
 ApiResult<Answer> Endpoints::completions(std::string_view body, const HasLeft& has_left) const {
-  HOTSET_TRY(const CompletionRequest request, parse_completion_request(body, options_.defaults));
-  std::vector<std::vector<int32_t>> prompts;
-  std::vector<std::string> echoes;
+  HOTSET_TRY(const CompletionRequest request, parse_completion_request(body, defaults_));
+  HOTSET_TRY(const std::string name, model_name(request.model));
+  std::vector<JobPrompt> prompts;
   for (const Prompt& prompt : request.prompts) {
-    HOTSET_TRY(std::vector<int32_t> ids, prompt_ids(*model_.tokenizer, prompt));
-    const auto* text = std::get_if<std::string>(&prompt);
-    if (request.echo && text == nullptr) {
-      const auto decoded = model_.tokenizer->decode(ids, {.render_special = true});
-      if (!decoded) return std::unexpected(api_error(decoded.error()));
-      echoes.push_back(valid_text(*decoded));
-    } else {
-      echoes.push_back(request.echo ? *text : std::string());
-    }
-    prompts.push_back(std::move(ids));
+    HOTSET_TRY(JobPrompt job_with, job_prompt(*model_.tokenizer, prompt, request.echo));
+    prompts.push_back(std::move(job_with));
   }
   const int32_t n_choices = request.settings.n_choices;
   HOTSET_TRY(std::unique_ptr<GenerationJob> job,
              GenerationJob::start(*model_.scheduler, *model_.tokenizer, std::move(prompts),
                                   request.settings, {}));
   const AnswerHead head{.id = new_id("cmpl"),
-                        .model = request.model.empty() ? model_.name : request.model,
+                        .model = name,
                         .fingerprint = "hotset-" + options_.version,
                         .created_s = unix_time_s()};
   const bool logprobs = request.settings.n_logprobs >= 0;
-  const auto echo_of = [echoes, n_choices](int32_t choice) {
-    return echoes[static_cast<size_t>(choice / n_choices)];
-  };
   if (request.stream) {
-    auto has_begun = std::make_shared<std::vector<bool>>(static_cast<size_t>(job->n_choices()));
     StreamForm form{
         .event =
-            [=](const ReplyEvent& event) {
-              ReplyEvent shown = event;
-              const auto at = static_cast<size_t>(event.choice);
-              if (!(*has_begun)[at]) shown.content = echo_of(event.choice) + shown.content;
-              (*has_begun)[at] = true;
-              return sse(completion_chunk(head, shown, logprobs));
-            },
+            [=](const ReplyEvent& event) { return sse(completion_chunk(head, event, logprobs)); },
         .end =
             [=, usage = request.include_usage](const std::vector<ChoiceResult>& results) {
               std::string text;
@@ -291,23 +281,20 @@ ApiResult<Answer> Endpoints::completions(std::string_view body, const HasLeft& h
             }};
     return Answer{.stream = std::make_unique<JobStream>(std::move(job), std::move(form))};
   }
-  HOTSET_TRY(std::vector<ChoiceText> choices, collect(*job, has_left));
-  for (size_t i = 0; i < choices.size(); ++i) {
-    choices[i].content.insert(0, echo_of(static_cast<int32_t>(i)));
-  }
+  HOTSET_TRY(const std::vector<ChoiceText> choices, collect(*job, has_left));
   return Answer{.body = to_body(completion_answer(head, choices, n_choices, logprobs))};
 }
 
 ApiResult<Answer> Endpoints::native(std::string_view body, const HasLeft& has_left) const {
-  HOTSET_TRY(const CompletionRequest request, parse_native_request(body, options_.defaults));
-  std::vector<std::vector<int32_t>> prompts(1);
-  HOTSET_TRY(prompts[0], prompt_ids(*model_.tokenizer, request.prompts[0]));
+  HOTSET_TRY(const CompletionRequest request, parse_native_request(body, defaults_));
+  HOTSET_TRY(const std::string name, model_name(request.model));
+  std::vector<JobPrompt> prompts(1);
+  HOTSET_TRY(prompts[0], job_prompt(*model_.tokenizer, request.prompts[0], false));
   HOTSET_TRY(std::unique_ptr<GenerationJob> job,
              GenerationJob::start(*model_.scheduler, *model_.tokenizer, std::move(prompts),
                                   request.settings, {.keeps_tokens = request.return_tokens}));
   const bool logprobs = request.settings.n_logprobs >= 0;
   const bool tokens = request.return_tokens;
-  const std::string name = model_.name;
   const int32_t n_ctx = model_.scheduler->n_ctx();
   if (request.stream) {
     StreamForm form{.event =
@@ -315,7 +302,7 @@ ApiResult<Answer> Endpoints::native(std::string_view body, const HasLeft& has_le
                           ReplyEvent text = event;
                           text.end.reset();
                           std::string out;
-                          if (!text.content.empty() || text.token) {
+                          if (!text.content.empty() || !text.tokens.empty()) {
                             out += sse(native_chunk(text, logprobs, tokens));
                           }
                           if (!event.end) return out;
@@ -355,18 +342,17 @@ ApiResult<std::string> Endpoints::tokenize(std::string_view body) const {
 }
 
 ApiResult<std::string> Endpoints::detokenize(std::string_view body) const {
-  HOTSET_TRY(const std::vector<int32_t> ids, parse_detokenize_request(body));
+  HOTSET_TRY(const std::vector<int32_t> ids,
+             parse_detokenize_request(body, model_.tokenizer->n_tokens()));
   const auto text = model_.tokenizer->decode(ids, {.render_special = true});
-  if (!text) {
-    ApiError error = api_error(text.error());
-    error.param = "tokens";
-    return std::unexpected(std::move(error));
-  }
+  if (!text) return std::unexpected(api_error(text.error()));
   return to_body({{"content", valid_text(*text)}});
 }
 
 ApiResult<std::string> Endpoints::apply_template(std::string_view body) const {
-  HOTSET_TRY(const ChatRequest request, parse_chat_request(body, options_.defaults));
+  HOTSET_TRY(const ChatRequest request, parse_chat_request(body, defaults_));
+  HOTSET_TRY([[maybe_unused]] const std::string name, model_name(request.model));
+  HOTSET_RETURN_IF_ERROR(check_roles(*model_.chat_template, request));
   HOTSET_TRY(const std::string rendered,
              render_chat(*model_.chat_template, request, options_.chat_variables));
   return to_body({{"prompt", text::without_marks(rendered)}});
@@ -374,11 +360,23 @@ ApiResult<std::string> Endpoints::apply_template(std::string_view body) const {
 
 std::string Endpoints::models() const {
   Json list = {{"object", "list"}};
-  list["data"] = Json::array({model_json(model_, unix_time_s())});
+  list["data"] = Json::array();
+  for (const std::string& name : model_.names()) {
+    list["data"].push_back(model_json(model_, name, unix_time_s()));
+  }
   return to_body(list);
 }
 
-std::string Endpoints::model_object() const { return to_body(model_json(model_, unix_time_s())); }
+ApiResult<std::string> Endpoints::model_object(const std::string& name) const {
+  if (std::ranges::contains(model_.names(), name)) {
+    return to_body(model_json(model_, name, unix_time_s()));
+  }
+  return std::unexpected(
+      ApiError{.status = 404,
+               .message = fmt::format("found no model '{}', expected {}", shortened(name),
+                                      fmt::join(model_.names(), " or ")),
+               .code = "model_not_found"});
+}
 
 std::string Endpoints::props() const {
   const auto token_text = [&](std::optional<int32_t> id) {

@@ -45,7 +45,8 @@ class Endpoints {
   ApiResult<std::string> detokenize(std::string_view body) const;
   ApiResult<std::string> apply_template(std::string_view body) const;
   std::string models() const;
-  std::string model_object() const;
+  // Errors: 404: no such model.
+  ApiResult<std::string> model_object(const std::string& name) const;
   std::string props() const;
   std::string slots() const;
   // Errors: 503: the scheduler has ended.
@@ -54,8 +55,13 @@ class Endpoints {
   const ServedModel& model() const { return model_; }
 
  private:
+  // The name that answers have for the model. Errors: 404, where names were given and this is none
+  // of them.
+  ApiResult<std::string> model_name(const std::string& asked) const;
+
   ServedModel model_;
   const ServerOptions& options_;
+  RequestDefaults defaults_;
 };
 
 }  // namespace hotset::server

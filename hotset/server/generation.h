@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -58,6 +59,9 @@ struct ChoiceResult {
 class ChoiceSink {
  public:
   virtual ~ChoiceSink() = default;
+  // The prompt is computed; called once, before all tokens. `tokens` are the prompt's, if the
+  // request asked for its logprobs; the first one has none, nothing stands in front of it.
+  virtual void on_prompt(std::span<const GeneratedToken> /*tokens*/) {}
   // False: that is enough; the choice ends with kStop.
   virtual bool on_token(const GeneratedToken& token) = 0;
   // Called exactly once, last.
@@ -70,6 +74,9 @@ struct GenerationRequest {
   bool ignore_end = false;              // tokens that end a generation are tokens like others
   bool reuse_prompt = true;             // take what is in the KV memory already
   int32_t n_logprobs = -1;              // -1: none; else so many alternatives per token, 0 to 20
+  // Of the prompt's tokens as well; only with n_logprobs from 0. It is then computed anew, in steps of few tokens: the KV memory
+  // has no logits.
+  bool prompt_logprobs = false;
   engine::SamplerOptions sampler = {};  // choice i samples with seed + i
   std::vector<std::shared_ptr<ChoiceSink>> sinks = {};  // one per choice, at least 1
 };

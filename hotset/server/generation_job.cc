@@ -17,16 +17,16 @@ uint64_t any_seed() {
   return uint64_t{device()} << 32 | device();
 }
 
-ApiError submit_error(const Error& error, size_t n_prompt, int32_t n_ctx) {
+ApiError submit_error(const Error& error, const std::string& field, size_t n_prompt,
+                      int32_t n_ctx) {
   ApiError result = api_error(error);
   if (std::cmp_greater(n_prompt, n_ctx)) {
-    result.param = "prompt";
+    result.param = field;
     result.code = "context_length_exceeded";
     result.message = fmt::format(
-        "the prompt has {} tokens, but the context holds {}; shorten it, or start the server with "
-        "a "
+        "{}: found {} tokens, but the context holds {}; shorten it, or start the server with a "
         "larger -c",
-        n_prompt, n_ctx);
+        field, n_prompt, n_ctx);
   }
   return result;
 }
@@ -40,26 +40,21 @@ std::tm local_time() {
 
 }  // namespace
 
-ApiResult<std::unique_ptr<GenerationJob>> GenerationJob::start(
-    Scheduler& scheduler, const text::Tokenizer& tokenizer,
-    std::vector<std::vector<int32_t>> prompts, const GenerationSettings& settings,
-    JobOptions options) {
+ApiResult<std::unique_ptr<GenerationJob>> GenerationJob::start(Scheduler& scheduler,
+                                                               const text::Tokenizer& tokenizer,
+                                                               std::vector<JobPrompt> prompts,
+                                                               const GenerationSettings& settings,
+                                                               JobOptions options) {
   const auto n_prompts = static_cast<int32_t>(prompts.size());
   std::unique_ptr<GenerationJob> job(new GenerationJob(scheduler, n_prompts * settings.n_choices));
-  for (const engine::LogitBias& bias : settings.sampler.logit_bias) {
-    if (bias.id < tokenizer.n_tokens()) continue;
-    return std::unexpected(
-        ApiError{.message = fmt::format("logit_bias: found token id {}, expected 0 to {}", bias.id,
-                                        tokenizer.n_tokens() - 1),
-                 .param = "logit_bias"});
-  }
   int32_t choice = 0;
-  for (std::vector<int32_t>& prompt : prompts) {
-    GenerationRequest request{.prompt = std::move(prompt),
+  for (JobPrompt& prompt : prompts) {
+    GenerationRequest request{.prompt = std::move(prompt.ids),
                               .max_tokens = settings.max_tokens,
                               .ignore_end = settings.ignore_end,
                               .reuse_prompt = settings.reuse_prompt,
                               .n_logprobs = settings.n_logprobs,
+                              .prompt_logprobs = settings.prompt_logprobs,
                               .sampler = settings.sampler};
     request.sampler.seed = settings.seed ? *settings.seed : any_seed();
     for (int32_t i = 0; i < settings.n_choices; ++i) {
@@ -68,12 +63,15 @@ ApiResult<std::unique_ptr<GenerationJob>> GenerationJob::start(
           ReplyOptions{.choice = choice++,
                        .stop = settings.stop,
                        .keeps_tokens = options.keeps_tokens || settings.n_logprobs >= 0,
-                       .format = options.format}));
+                       .format = options.format,
+                       .one_call = options.one_call,
+                       .echo = prompt.echo}));
     }
     const size_t n_prompt = request.prompt.size();
     const auto id = scheduler.submit(std::move(request));
     // What was submitted before ends with the job.
-    if (!id) return std::unexpected(submit_error(id.error(), n_prompt, scheduler.n_ctx()));
+    if (!id)
+      return std::unexpected(submit_error(id.error(), prompt.field, n_prompt, scheduler.n_ctx()));
     job->ids_.push_back(*id);
   }
   return job;
@@ -91,19 +89,47 @@ std::optional<ReplyEvent> GenerationJob::take(double timeout_us) {
   return event;
 }
 
-ApiResult<std::vector<int32_t>> prompt_ids(const text::Tokenizer& tokenizer, const Prompt& prompt) {
-  if (const auto* given = std::get_if<std::vector<int32_t>>(&prompt)) return *given;
-  auto ids = tokenizer.encode(std::get<std::string>(prompt), {.parse_special = true});
-  if (!ids) return std::unexpected(api_error(ids.error()));
-  const bool has_bos = !ids->empty() && tokenizer.bos() == ids->front();
-  if (tokenizer.adds_bos() && tokenizer.bos() && !has_bos) {
-    ids->insert(ids->begin(), *tokenizer.bos());
+ApiResult<JobPrompt> job_prompt(const text::Tokenizer& tokenizer, const Prompt& prompt,
+                                bool echoes) {
+  JobPrompt job{.field = prompt.field};
+  const auto with_field = [&](const Error& error) {
+    ApiError result = api_error(error);
+    result.message = fmt::format("{}: {}", prompt.field, result.message);
+    result.param = prompt.field;
+    return std::unexpected(std::move(result));
+  };
+  if (const auto* given = std::get_if<std::vector<int32_t>>(&prompt.content)) {
+    job.ids = *given;
+    if (!echoes) return job;
+    const auto text = tokenizer.decode(job.ids, {.render_special = true});
+    if (!text) return with_field(text.error());
+    job.echo = Echo{.text = valid_text(*text)};
+    return job;
   }
-  if (ids->empty()) {
+  const std::string& text = std::get<std::string>(prompt.content);
+  auto ids = tokenizer.encode(text, {.parse_special = true});
+  if (!ids) return with_field(ids.error());
+  job.ids = *std::move(ids);
+  const bool has_bos = !job.ids.empty() && tokenizer.bos() == job.ids.front();
+  const bool adds_bos = tokenizer.adds_bos() && tokenizer.bos() && !has_bos;
+  if (adds_bos) job.ids.insert(job.ids.begin(), *tokenizer.bos());
+  if (job.ids.empty()) {
     return std::unexpected(
-        ApiError{.message = "prompt: found \"\", expected a text", .param = "prompt"});
+        ApiError{.message = fmt::format("{}: found \"\", expected a text", prompt.field),
+                 .param = prompt.field});
   }
-  return *std::move(ids);
+  if (echoes) job.echo = Echo{.text = text, .has_hidden_token = adds_bos};
+  return job;
+}
+
+ApiResult<void> check_roles(const text::ChatTemplate& chat_template, const ChatRequest& request) {
+  for (const NamedRole& other : request.other_roles) {
+    // As a template writes it: a word that is compared with.
+    const bool is_known = chat_template.mentions(fmt::format("'{}'", other.role)) ||
+                          chat_template.mentions(fmt::format("\"{}\"", other.role));
+    if (!is_known) return field_error(other.field, Json(other.role), kKnownRoles);
+  }
+  return {};
 }
 
 ApiResult<std::string> render_chat(const text::ChatTemplate& chat_template,

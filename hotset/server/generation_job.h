@@ -19,19 +19,26 @@
 
 namespace hotset::server {
 
+struct JobPrompt {
+  std::vector<int32_t> ids = {};
+  std::string field = "prompt";   // of the request, for errors
+  std::optional<Echo> echo = {};  // in front of its answers
+};
+
 struct JobOptions {
   std::optional<text::ReplyFormat> format = {};  // of a chat's replies
-  bool keeps_tokens = false;                     // events for every token
+  bool keeps_tokens = false;                     // events have tokens
+  bool one_call = false;                         // replies end behind their first tool call
 };
 
 class GenerationJob {
  public:
   // Requires: scheduler and tokenizer outlive this.
-  // Errors: a prompt longer than the context: 400 with both numbers; a full queue: 503; options of
-  // the sampler, tokens that are none: 400.
+  // Errors: a prompt longer than the context: 400 with both numbers and its field; a full queue:
+  // 503; options of the sampler, tokens that are none: 400.
   static ApiResult<std::unique_ptr<GenerationJob>> start(Scheduler& scheduler,
                                                          const text::Tokenizer& tokenizer,
-                                                         std::vector<std::vector<int32_t>> prompts,
+                                                         std::vector<JobPrompt> prompts,
                                                          const GenerationSettings& settings,
                                                          JobOptions options);
   ~GenerationJob();
@@ -55,9 +62,13 @@ class GenerationJob {
   int32_t n_ended_ = 0;
 };
 
-// The ids of a prompt: a text in which control tokens count as such, with the BOS that texts of
-// this model begin with, once. Errors: 400.
-ApiResult<std::vector<int32_t>> prompt_ids(const text::Tokenizer& tokenizer, const Prompt& prompt);
+// A prompt as tokens, with its text in front of the answers if `echoes`: a text in which control
+// tokens count as such, with the BOS that texts of this model begin with, once. Errors: 400.
+ApiResult<JobPrompt> job_prompt(const text::Tokenizer& tokenizer, const Prompt& prompt,
+                                bool echoes);
+
+// Errors: 400: a role that neither OpenAI's API nor the template knows.
+ApiResult<void> check_roles(const text::ChatTemplate& chat_template, const ChatRequest& request);
 
 // What a chat's messages become. Errors: 400: the template refuses them; 503: it takes too much.
 ApiResult<std::string> render_chat(const text::ChatTemplate& chat_template,

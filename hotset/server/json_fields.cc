@@ -38,6 +38,8 @@ std::string reason(std::string_view what) {
   return std::string(end == std::string_view::npos ? what : what.substr(end + 2));
 }
 
+}  // namespace
+
 std::string shortened(std::string text) {
   constexpr size_t kMost = 60;
   if (text.size() <= kMost) return text;
@@ -45,8 +47,6 @@ std::string shortened(std::string text) {
   text.resize(text::valid_utf8_prefix(text));
   return text + "...";
 }
-
-}  // namespace
 
 ApiResult<Json> parse_json(std::string_view text) {
   if (is_too_deep(text)) {
@@ -140,29 +140,30 @@ void Fields::text(std::string_view name, std::string& out) {
   out = value->get<std::string>();
 }
 
-void Fields::texts(std::string_view name, std::vector<std::string>& out, size_t max_texts) {
+void Fields::texts(std::string_view name, std::vector<std::string>& out, size_t max_texts,
+                   size_t max_bytes) {
   const Json* value = find(name);
   if (value == nullptr) return;
   std::vector<std::string> found;
-  const auto add = [&](const Json& item) {
-    if (item.is_string() && !item.get_ref<const std::string&>().empty()) {
-      found.push_back(item.get<std::string>());
-    }
-    return item.is_string();
+  const auto add = [&](const std::string& field, const Json& item, std::string_view expected) {
+    if (!item.is_string()) return fail(field, item, expected);
+    found.push_back(item.get<std::string>());
+    if (!found.back().empty() && found.back().size() <= max_bytes) return;
+    fail(field, item, fmt::format("a string of 1 to {} bytes", max_bytes));
   };
   if (value->is_array()) {
     for (size_t i = 0; i < value->size(); ++i) {
-      if (!add((*value)[i])) return fail(fmt::format("{}[{}]", name, i), (*value)[i], "a string");
+      add(fmt::format("{}[{}]", name, i), (*value)[i], "a string");
     }
-  } else if (!add(*value)) {
-    return fail(name, *value, "a string or an array of strings");
+  } else {
+    add(std::string(name), *value, "a string or an array of strings");
   }
   if (found.size() > max_texts) {
-    return fail({.message = fmt::format("{}: found {} strings, expected at most {}", full(name),
-                                        found.size(), max_texts),
-                 .param = full(name)});
+    fail({.message = fmt::format("{}: found {} strings, expected at most {}", full(name),
+                                 found.size(), max_texts),
+          .param = full(name)});
   }
-  out = std::move(found);
+  if (status_) out = std::move(found);
 }
 
 void Fields::object_text(std::string_view name, std::string& out) {

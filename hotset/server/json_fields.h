@@ -23,6 +23,8 @@ inline constexpr int kMaxJsonDepth = 64;
 // The value of a JSON text. Errors: no JSON (with the place), or nested too deeply.
 ApiResult<Json> parse_json(std::string_view text);
 
+// A text for messages, cut where it is long.
+std::string shortened(std::string text);
 // A value for messages: "hot", 3, true, "an array", ...; cut where it is long.
 std::string found_text(const Json& value);
 
@@ -45,8 +47,9 @@ class Fields {
   void integer(std::string_view name, int32_t& out, int64_t min, int64_t max);
   void integer(std::string_view name, std::optional<int64_t>& out, int64_t min, int64_t max);
   void text(std::string_view name, std::string& out);
-  // A string, or an array of strings; empty ones are left out.
-  void texts(std::string_view name, std::vector<std::string>& out, size_t max_texts);
+  // A string, or an array of strings, each of 1 to `max_bytes` bytes.
+  void texts(std::string_view name, std::vector<std::string>& out, size_t max_texts,
+             size_t max_bytes);
   // An object or array, as JSON text.
   void object_text(std::string_view name, std::string& out);
 

@@ -21,6 +21,7 @@ double log_of_sum(std::span<const float> logits) {
   return most + std::log(sum);
 }
 
+// Requires: n_top >= 0.
 void add_logprobs(std::span<const float> logits, int32_t n_top, GeneratedToken& token) {
   const double norm = log_of_sum(logits);
   const auto logprob = [&](int32_t id) {
@@ -108,7 +109,7 @@ void Scheduler::end() {
 }
 
 Result<RequestId> Scheduler::submit(GenerationRequest request) {
-  HOTSET_CHECK(!request.sinks.empty());
+  HOTSET_CHECK(!request.sinks.empty() && (!request.prompt_logprobs || request.n_logprobs >= 0));
   if (request.prompt.empty()) {
     return make_error(ErrorCode::kInvalidArgument, "prompt: found no token, expected at least 1");
   }
@@ -142,6 +143,9 @@ Result<RequestId> Scheduler::submit(GenerationRequest request) {
   tasks.erase(tasks.begin());
   shared->siblings = std::move(tasks);
   shared->what = std::move(request);
+  if (shared->what.prompt_logprobs) {
+    shared->prompt_tokens.push_back({.id = shared->what.prompt.front()});
+  }
   const std::lock_guard lock(mutex_);
   if (is_closed_) return make_error(ErrorCode::kCancelled, "the server is shutting down");
   if (std::cmp_greater_equal(unfinished_.size(), options_.n_parallel + options_.max_queued)) {
@@ -319,7 +323,8 @@ bool Scheduler::prefill_step() {
   int32_t n_left = std::min(options_.prefill_chunk, model_.n_free());
   int32_t n_batch = 0;
   for (Slot* slot : order) {
-    const int32_t n = std::min(slot->n_missing(), n_left);
+    int32_t n = std::min(slot->n_missing(), n_left);
+    if (slot->task->request->wants_prompt_logprobs()) n = std::min(n, kPromptRows);
     if (n == 0 || (n_batch > 0 && n_batch + n >= kMaxShared)) break;
     parts.push_back({.slot = slot, .n_tokens = n, .wants_logits = n == slot->n_missing()});
     n_left -= n;
@@ -338,7 +343,7 @@ void Scheduler::compute(std::span<const Part> parts, Phase phase) {
       batch_.push_back({.token = slot.task->tokens[static_cast<size_t>(position)],
                         .position = position,
                         .sequence = slot.sequence,
-                        .want_logits = part.wants_logits && i + 1 == part.n_tokens});
+                        .want_logits = wants_logits(part, i)});
     }
   }
   const double start_us = options_.clock->now_us();
@@ -357,21 +362,38 @@ void Scheduler::compute(std::span<const Part> parts, Phase phase) {
     }
     return;
   }
+  const auto n_vocab = static_cast<size_t>(n_vocab_);
   size_t row = 0;
+  const auto next_row = [&] {
+    HOTSET_CHECK((row + 1) * n_vocab <= logits->size());
+    return logits->subspan(row++ * n_vocab, n_vocab);
+  };
   for (const Part& part : parts) {
     Slot& slot = *part.slot;
     Task& task = *slot.task;
+    // The last row is what the task goes on with.
+    for (int32_t i = 0; i + (part.wants_logits ? 1 : 0) < part.n_tokens; ++i) {
+      if (wants_logits(part, i)) add_prompt_token(*task.request, next_row());
+    }
     const auto n_tokens = static_cast<size_t>(part.n_tokens);
     const auto begin = task.tokens.begin() + slot.n_cached();
     slot.cached.insert(slot.cached.end(), begin, begin + part.n_tokens);
     if (!task.first_token_us) counts_.n_prompt_computed += n_tokens;
     task.result.experts.add(before, after,
                             static_cast<double>(n_tokens) / static_cast<double>(batch_.size()));
-    if (!part.wants_logits) continue;
-    const size_t n_vocab = static_cast<size_t>(n_vocab_);
-    HOTSET_CHECK((row + 1) * n_vocab <= logits->size());
-    advance(slot, logits->subspan(row++ * n_vocab, n_vocab));
+    if (part.wants_logits) advance(slot, next_row());
   }
+}
+
+bool Scheduler::wants_logits(const Part& part, int32_t i) const {
+  if (part.wants_logits && i + 1 == part.n_tokens) return true;
+  return part.slot->task->request->wants_logits_at(part.slot->n_cached() + i);
+}
+
+void Scheduler::add_prompt_token(Request& request, std::span<const float> logits) const {
+  std::vector<GeneratedToken>& tokens = request.prompt_tokens;
+  tokens.push_back({.id = request.what.prompt[tokens.size()]});
+  add_logprobs(logits, request.what.n_logprobs, tokens.back());
 }
 
 bool Scheduler::is_end(int32_t token) const {
@@ -384,6 +406,7 @@ void Scheduler::advance(Slot& slot, std::span<const float> logits) {
   if (!task.first_token_us) {
     task.first_token_us = options_.clock->now_us();
     start_siblings(slot, logits);
+    task.what().sinks[static_cast<size_t>(task.choice)]->on_prompt(task.request->prompt_tokens);
   }
   const GenerationRequest& what = task.what();
   if (what.max_tokens == 0) return end_task(slot, StopReason::kLength);

@@ -111,6 +111,7 @@ class Scheduler {
 
   SchedulerStatus status() const;
   int32_t n_ctx() const { return n_ctx_; }
+  int32_t n_vocab() const { return n_vocab_; }
   int32_t n_parallel() const { return options_.n_parallel; }
 
  private:
@@ -122,7 +123,7 @@ class Scheduler {
   struct Part {
     Slot* slot = nullptr;
     int32_t n_tokens = 0;
-    bool wants_logits = false;
+    bool wants_logits = false;  // of the last token: the task goes on with them
   };
 
   Scheduler(BatchModel& model, SchedulerOptions options);
@@ -155,6 +156,10 @@ class Scheduler {
   // Computes `batch_`, the next tokens of `owners` one after the other. After an error their tasks
   // have ended.
   void compute(std::span<const Part> parts, Phase phase);
+  // Whether a token of a slot's task is computed for its logits.
+  bool wants_logits(const Part& part, int32_t i) const;
+  // The logits behind a token of the prompt give the next one's logprob.
+  void add_prompt_token(Request& request, std::span<const float> logits) const;
   // The task of `slot` may go on with these logits.
   void advance(Slot& slot, std::span<const float> logits);
   void start_siblings(Slot& slot, std::span<const float> logits);

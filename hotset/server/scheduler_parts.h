@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "hotset/engine/sampler.h"
@@ -25,6 +26,17 @@ struct Scheduler::Request {
   std::vector<std::unique_ptr<Task>> siblings;
   // Of the prompt's last token, for siblings that found no slot.
   std::vector<float> prompt_logits;
+  // The prompt's tokens as far as their logprobs are known, if they are wanted.
+  std::vector<GeneratedToken> prompt_tokens;
+
+  bool wants_prompt_logprobs() const {
+    return what.prompt_logprobs && prompt_tokens.size() < what.prompt.size();
+  }
+  // Whether the logits behind a position of the prompt give the next token's logprob.
+  bool wants_logits_at(int32_t position) const {
+    return wants_prompt_logprobs() && std::cmp_greater_equal(position + 1, prompt_tokens.size()) &&
+           std::cmp_less(position + 1, what.prompt.size());
+  }
 };
 
 struct Scheduler::Task {

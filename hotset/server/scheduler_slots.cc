@@ -23,6 +23,7 @@ int32_t common_prefix(std::span<const int32_t> a, std::span<const int32_t> b) {
 }  // namespace
 
 std::pair<Scheduler::Slot*, int32_t> Scheduler::best_prefix(const Task& task) {
+  if (task.request->wants_prompt_logprobs()) return {nullptr, 0};
   if (!task.what().reuse_prompt && task.choice == 0) return {nullptr, 0};
   Slot* best = nullptr;
   int32_t n_best = 0;
@@ -123,7 +124,7 @@ void Scheduler::keep(const Slot& slot, int32_t n_left) {
 
 bool Scheduler::place_saved(Slot& slot, int32_t n_common) {
   Task& task = *waiting_.front();
-  if (!task.what().reuse_prompt) return false;
+  if (!task.what().reuse_prompt || task.request->wants_prompt_logprobs()) return false;
   const int32_t n_best = std::min(count(store_.best_prefix(task.tokens)), task.n_tokens() - 1);
   if (n_best - n_common < kWorthACopy) return false;
   std::optional<SavedPrompt> saved = store_.take(task.tokens);

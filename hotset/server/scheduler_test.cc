@@ -11,54 +11,19 @@
 namespace hotset::server {
 namespace {
 
+using test::Answer;
+using test::ask;
 using test::continuation;
 using test::FakeModel;
 using test::Gate;
+using test::greedy;
+using test::Ids;
 using test::KeepingSink;
-
-using Ids = std::vector<int32_t>;
-
-Ids text_of(int32_t n, int32_t first = 0) {
-  Ids ids;
-  for (int32_t i = 0; i < n; ++i) ids.push_back((first + i) % test::kVocab);
-  return ids;
-}
+using test::settled;
+using test::start;
+using test::text_of;
 
 void append(Ids& ids, const Ids& more) { ids.insert(ids.end(), more.begin(), more.end()); }
-
-GenerationRequest greedy(Ids prompt, int32_t max_tokens,
-                         std::vector<std::shared_ptr<ChoiceSink>> sinks) {
-  return {.prompt = std::move(prompt),
-          .max_tokens = max_tokens,
-          .sampler = {.temperature = 0},
-          .sinks = std::move(sinks)};
-}
-
-std::unique_ptr<Scheduler> start(FakeModel& model, SchedulerOptions options) {
-  auto scheduler = Scheduler::create(model, std::move(options));
-  EXPECT_TRUE(scheduler) << scheduler.error().message;
-  return *std::move(scheduler);
-}
-
-// The status behind the last step.
-SchedulerStatus settled(Scheduler& scheduler) {
-  EXPECT_TRUE(scheduler.between_steps([] {}));
-  return scheduler.status();
-}
-
-// Submits and waits.
-struct Answer {
-  Ids ids;
-  ChoiceResult result;
-};
-Answer ask(Scheduler& scheduler, Ids prompt, int32_t max_tokens) {
-  auto sink = std::make_shared<KeepingSink>();
-  const auto id = scheduler.submit(greedy(std::move(prompt), max_tokens, {sink}));
-  EXPECT_TRUE(id) << id.error().message;
-  if (!id) return {};
-  const ChoiceResult result = sink->wait();
-  return {sink->ids(), result};
-}
 
 TEST(Scheduler, AnswersOneRequest) {
   FakeModel model(100, 16);

@@ -3,6 +3,8 @@
 #ifndef HOTSET_SERVER_SERVER_TESTING_H_
 #define HOTSET_SERVER_SERVER_TESTING_H_
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
@@ -148,8 +150,15 @@ class KeepingSink final : public ChoiceSink {
   // With `enough` above 0 it stops the choice there.
   explicit KeepingSink(size_t enough = 0) : enough_(enough) {}
 
+  void on_prompt(std::span<const GeneratedToken> tokens) override {
+    const std::lock_guard lock(mutex_);
+    HOTSET_CHECK(!was_prompted_ && tokens_.empty());
+    was_prompted_ = true;
+    prompt_.assign(tokens.begin(), tokens.end());
+  }
   bool on_token(const GeneratedToken& token) override {
     const std::lock_guard lock(mutex_);
+    HOTSET_CHECK(was_prompted_);
     tokens_.push_back(token);
     changes_.notify_all();
     return enough_ == 0 || tokens_.size() < enough_;
@@ -181,6 +190,11 @@ class KeepingSink final : public ChoiceSink {
     for (const GeneratedToken& token : tokens_) ids.push_back(token.id);
     return ids;
   }
+  // What on_prompt() gave.
+  std::vector<GeneratedToken> prompt() {
+    const std::lock_guard lock(mutex_);
+    return prompt_;
+  }
   std::vector<GeneratedToken> tokens() {
     const std::lock_guard lock(mutex_);
     return tokens_;
@@ -191,7 +205,9 @@ class KeepingSink final : public ChoiceSink {
   std::mutex mutex_;
   std::condition_variable changes_;
   std::vector<GeneratedToken> tokens_;
+  std::vector<GeneratedToken> prompt_;
   ChoiceResult result_;
+  bool was_prompted_ = false;
   bool has_ended_ = false;
 };
 
@@ -221,6 +237,48 @@ class Gate {
   int n_waiting_ = 0;
   bool is_open_ = false;
 };
+
+using Ids = std::vector<int32_t>;
+
+inline Ids text_of(int32_t n, int32_t first = 0) {
+  Ids ids;
+  for (int32_t i = 0; i < n; ++i) ids.push_back((first + i) % kVocab);
+  return ids;
+}
+
+inline GenerationRequest greedy(Ids prompt, int32_t max_tokens,
+                                std::vector<std::shared_ptr<ChoiceSink>> sinks) {
+  return {.prompt = std::move(prompt),
+          .max_tokens = max_tokens,
+          .sampler = {.temperature = 0},
+          .sinks = std::move(sinks)};
+}
+
+inline std::unique_ptr<Scheduler> start(FakeModel& model, SchedulerOptions options) {
+  auto scheduler = Scheduler::create(model, std::move(options));
+  EXPECT_TRUE(scheduler) << scheduler.error().message;
+  return *std::move(scheduler);
+}
+
+// The status behind the last step.
+inline SchedulerStatus settled(Scheduler& scheduler) {
+  EXPECT_TRUE(scheduler.between_steps([] {}));
+  return scheduler.status();
+}
+
+// Submits and waits.
+struct Answer {
+  Ids ids;
+  ChoiceResult result;
+};
+inline Answer ask(Scheduler& scheduler, Ids prompt, int32_t max_tokens) {
+  auto sink = std::make_shared<KeepingSink>();
+  const auto id = scheduler.submit(greedy(std::move(prompt), max_tokens, {sink}));
+  EXPECT_TRUE(id) << id.error().message;
+  if (!id) return {};
+  const ChoiceResult result = sink->wait();
+  return {sink->ids(), result};
+}
 
 }  // namespace hotset::server::test
 

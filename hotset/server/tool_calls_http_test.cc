@@ -405,5 +405,21 @@ TEST(Reasoning, StaysInTheTextWhereTheClientAsksForThat) {
   EXPECT_THAT(answer["message"]["content"].get<std::string>(), HasSubstr("Yes."));
 }
 
+TEST(ToolCallsOverHttp, OneCallIsAllWhereMoreAreNotWanted) {
+  const Family family = families()[0];
+  Served served(family);
+  const std::string reply = family.says + family.call + family.call;
+  const Json more = {{"tools", tools()}};
+  EXPECT_EQ(served.chat(reply, more)["message"]["tool_calls"].size(), 2);
+  const Json one = {{"tools", tools()}, {"parallel_tool_calls", false}};
+  const Json choice = served.chat(reply, one);
+  ASSERT_EQ(choice["message"]["tool_calls"].size(), 1);
+  expect_weather_call(choice["message"]["tool_calls"][0]);
+  EXPECT_EQ(choice["finish_reason"], "tool_calls");
+  const Joined streamed = join(served.stream(reply, one));
+  EXPECT_EQ(streamed.calls.size(), 1);
+  EXPECT_EQ(streamed.finish_reason, "tool_calls");
+}
+
 }  // namespace
 }  // namespace hotset::server

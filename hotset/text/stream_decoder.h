@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "hotset/base/error.h"
 #include "hotset/text/tokenizer.h"
@@ -25,6 +26,9 @@ class StreamDecoder {
 
   // The end: what stands for a sequence that was never completed. The decoder is then as new.
   std::string finish();
+
+  // The bytes that wait for the rest of their character. Valid until the next call.
+  std::string_view pending() const { return pending_; }
 
  private:
   std::string take_certain();

@@ -20,6 +20,8 @@ const tests = {
     const found = await client.models.retrieve(model);
     assert.equal(found.id, model);
     await assert.rejects(client.models.retrieve("another"), OpenAI.NotFoundError);
+    await assert.rejects(client.embeddings.create({ model, input: "a" }), OpenAI.NotFoundError);
+    await assert.rejects(client.responses.create({ model, input: "a" }), OpenAI.NotFoundError);
   },
   async chat() {
     const answer = await client.chat.completions.create(base);
@@ -59,6 +61,24 @@ const tests = {
     }
     assert.equal(text, answer.choices[0].text);
   },
+  async promptLogprobs() {
+    const prompt = "The caf\u00e9 of the sea";
+    const answer = await client.completions.create({ model, prompt, max_tokens: 0, echo: true, logprobs: 1 });
+    const { text, logprobs } = answer.choices[0];
+    assert.equal(text, prompt);
+    assert.equal(logprobs.token_logprobs.length, answer.usage.prompt_tokens);
+    assert.equal(logprobs.token_logprobs[0], null);
+    assert.ok(logprobs.token_logprobs.slice(1).every((p) => p < 0));
+    assert.equal(text.slice(logprobs.text_offset.at(-1)), logprobs.tokens.at(-1));
+  },
+  async fieldsThatDoNothing() {
+    const answer = await client.chat.completions.create({
+      ...base, user: "me", metadata: { a: "b" }, store: false, service_tier: "auto", safety_identifier: "x",
+      prompt_cache_key: "k", modalities: ["text"], parallel_tool_calls: true, logit_bias: {}, verbosity: "medium",
+      prediction: { type: "content", content: "The sea" }, response_format: { type: "text" },
+      stream_options: null, audio: null, functions: [], function_call: "auto" });
+    assert.equal(answer.choices[0].finish_reason, "length");
+  },
   async tools() {
     // The demo model has never seen a tool; what must work is the way there and back.
     const answer = await client.chat.completions.create({ ...base, tools, tool_choice: "auto" });
@@ -78,6 +98,7 @@ const tests = {
         assert.ok(error instanceof type, `${error}`);
         assert.ok(error.message.includes(part), `${error.message} has no '${part}'`);
         assert.equal(typeof error.type, "string");
+        assert.ok(error.code === null || typeof error.code === "string");
         return true;
       });
     };
@@ -86,6 +107,8 @@ const tests = {
     await fails({ ...base, messages: [{ role: "user", content: [{ type: "image_url", image_url: { url: "x" } }] }] }, OpenAI.BadRequestError, "messages[0].content[0].type");
     await fails({ ...base, response_format: { type: "json_object" } }, OpenAI.BadRequestError, "response_format");
     await fails({ ...base, messages: [{ role: "user", content: "word ".repeat(5000) }] }, OpenAI.BadRequestError, "tokens, but the context holds");
+    await fails({ ...base, guided_json: { type: "object" } }, OpenAI.BadRequestError, "guided_json: found an object");
+    await fails({ ...base, stop: [""] }, OpenAI.BadRequestError, "stop[0]");
     await fails({ ...base, tools: [{ type: "function" }] }, OpenAI.BadRequestError, "tools[0].function");
     const stranger = new OpenAI({ baseURL, apiKey: "wrong", maxRetries: 0 });
     await assert.rejects(stranger.models.list(), OpenAI.AuthenticationError);
