@@ -22,7 +22,7 @@ HELLO = [{"role": "user", "content": "Hello"}]
 
 
 class ApiTest(ServerFixture):
-    # One kernel path for every batch size, so that answers can be compared.
+    # With kernels that round the same for most batch sizes, so that answers can be compared.
     FLAGS = ("--repack", "off")
 
     # --- Chat
