@@ -16,6 +16,7 @@
 #include "hotset/base/log.h"
 #include "hotset/cli/cache_reporter.h"
 #include "hotset/engine/chat_template_source.h"
+#include "hotset/server/allowed_hosts.h"
 #include "hotset/server/api_server.h"
 #include "hotset/server/batch_model.h"
 #include "hotset/server/scheduler.h"
@@ -83,6 +84,21 @@ Result<std::vector<std::string>> all_keys(const ServeOptions& options) {
   return keys;
 }
 
+// Names that requests may be for, as AllowedHosts takes them.
+Result<std::vector<std::string>> all_hosts(const ServeOptions& options) {
+  std::vector<std::string> hosts = options.allowed_hosts;
+  for (const std::string& host : hosts) {
+    const bool is_name = !host.contains(':') && server::host_of_authority(host);
+    if (host == "*" || is_name || server::is_address(host)) continue;
+    return make_error(ErrorCode::kInvalidArgument,
+                      "--allowed-host: found '{}', expected a name as 'box.example', without "
+                      "http:// and port",
+                      host);
+  }
+  if (server::host_of_authority(options.host)) hosts.push_back(options.host);
+  return hosts;
+}
+
 bool is_loopback(const std::string& host) {
   return host == "localhost" || host == "::1" || host.starts_with("127.");
 }
@@ -133,6 +149,7 @@ Status Service::start() {
   HOTSET_TRY(const Sampling sampling, make_sampling(options_.run));
   HOTSET_TRY(const engine::EngineOptions flags, engine_options(options_.run.model));
   HOTSET_TRY(std::vector<std::string> keys, all_keys(options_));
+  HOTSET_TRY(std::vector<std::string> hosts, all_hosts(options_));
   if (keys.empty() && !is_loopback(options_.host)) {
     log_warning("--host {}: anyone who reaches this port may use the model (--api-key)",
                 options_.host);
@@ -146,6 +163,7 @@ Status Service::start() {
                  .write_gap_s = options_.client_timeout_s},
       .api_keys = std::move(keys),
       .cors_origin = options_.cors_origin,
+      .allowed_hosts = std::move(hosts),
       .defaults = {.sampler = sampling.options,
                    .max_tokens = options_.run.n_predict,
                    .max_choices = options_.max_choices},

@@ -152,6 +152,9 @@ StreamForm chat_form(const AnswerHead& head, int32_t n_choices, bool logprobs, b
 
 // --- Shapes that endpoints share
 
+// Gives the memory back, which assigning an empty text does not.
+void release(std::string& text) { std::string().swap(text); }
+
 // Text with bytes that are no UTF-8 replaced.
 std::string valid_text(std::string_view bytes) {
   std::string text;
@@ -208,10 +211,12 @@ Json rules_json(const std::optional<CacheRules>& rules) {
 Endpoints::Endpoints(ServedModel model, const ServerOptions& options)
     : model_(std::move(model)), options_(options) {}
 
-ApiResult<Answer> Endpoints::chat(std::string_view body, const HasLeft& has_left) const {
-  HOTSET_TRY(const ChatRequest request, parse_chat_request(body, options_.defaults));
-  HOTSET_TRY(const std::string rendered,
+ApiResult<Answer> Endpoints::chat(std::string body, const Caller& caller) const {
+  HOTSET_TRY(ChatRequest request, parse_chat_request(body, options_.defaults));
+  release(body);
+  HOTSET_TRY(std::string rendered,
              render_chat(*model_.chat_template, request, options_.chat_variables));
+  release(request.messages);
   auto ids = text::encode_chat(*model_.tokenizer, rendered);
   if (!ids) return std::unexpected(api_error(ids.error()));
   if (ids->empty()) {
@@ -231,6 +236,8 @@ ApiResult<Answer> Endpoints::chat(std::string_view body, const HasLeft& has_left
   HOTSET_TRY(std::unique_ptr<GenerationJob> job,
              GenerationJob::start(*model_.scheduler, *model_.tokenizer, std::move(prompts),
                                   request.settings, {.format = std::move(format)}));
+  release(rendered);
+  caller.prompt_is_made();
   const AnswerHead head{.id = new_id("chatcmpl"),
                         .model = request.model.empty() ? model_.name : request.model,
                         .fingerprint = "hotset-" + options_.version,
@@ -240,12 +247,13 @@ ApiResult<Answer> Endpoints::chat(std::string_view body, const HasLeft& has_left
     StreamForm form = chat_form(head, job->n_choices(), logprobs, request.include_usage);
     return Answer{.stream = std::make_unique<JobStream>(std::move(job), std::move(form))};
   }
-  HOTSET_TRY(const std::vector<ChoiceText> choices, collect(*job, has_left));
+  HOTSET_TRY(const std::vector<ChoiceText> choices, collect(*job, caller.has_left));
   return Answer{.body = to_body(chat_answer(head, choices, logprobs))};
 }
 
-ApiResult<Answer> Endpoints::completions(std::string_view body, const HasLeft& has_left) const {
-  HOTSET_TRY(const CompletionRequest request, parse_completion_request(body, options_.defaults));
+ApiResult<Answer> Endpoints::completions(std::string body, const Caller& caller) const {
+  HOTSET_TRY(CompletionRequest request, parse_completion_request(body, options_.defaults));
+  release(body);
   std::vector<std::vector<int32_t>> prompts;
   std::vector<std::string> echoes;
   for (const Prompt& prompt : request.prompts) {
@@ -264,6 +272,8 @@ ApiResult<Answer> Endpoints::completions(std::string_view body, const HasLeft& h
   HOTSET_TRY(std::unique_ptr<GenerationJob> job,
              GenerationJob::start(*model_.scheduler, *model_.tokenizer, std::move(prompts),
                                   request.settings, {}));
+  request.prompts.clear();
+  caller.prompt_is_made();
   const AnswerHead head{.id = new_id("cmpl"),
                         .model = request.model.empty() ? model_.name : request.model,
                         .fingerprint = "hotset-" + options_.version,
@@ -291,20 +301,23 @@ ApiResult<Answer> Endpoints::completions(std::string_view body, const HasLeft& h
             }};
     return Answer{.stream = std::make_unique<JobStream>(std::move(job), std::move(form))};
   }
-  HOTSET_TRY(std::vector<ChoiceText> choices, collect(*job, has_left));
+  HOTSET_TRY(std::vector<ChoiceText> choices, collect(*job, caller.has_left));
   for (size_t i = 0; i < choices.size(); ++i) {
     choices[i].content.insert(0, echo_of(static_cast<int32_t>(i)));
   }
   return Answer{.body = to_body(completion_answer(head, choices, n_choices, logprobs))};
 }
 
-ApiResult<Answer> Endpoints::native(std::string_view body, const HasLeft& has_left) const {
-  HOTSET_TRY(const CompletionRequest request, parse_native_request(body, options_.defaults));
+ApiResult<Answer> Endpoints::native(std::string body, const Caller& caller) const {
+  HOTSET_TRY(CompletionRequest request, parse_native_request(body, options_.defaults));
+  release(body);
   std::vector<std::vector<int32_t>> prompts(1);
   HOTSET_TRY(prompts[0], prompt_ids(*model_.tokenizer, request.prompts[0]));
   HOTSET_TRY(std::unique_ptr<GenerationJob> job,
              GenerationJob::start(*model_.scheduler, *model_.tokenizer, std::move(prompts),
                                   request.settings, {.keeps_tokens = request.return_tokens}));
+  request.prompts.clear();
+  caller.prompt_is_made();
   const bool logprobs = request.settings.n_logprobs >= 0;
   const bool tokens = request.return_tokens;
   const std::string name = model_.name;
@@ -326,7 +339,7 @@ ApiResult<Answer> Endpoints::native(std::string_view body, const HasLeft& has_le
                     .end = [](const std::vector<ChoiceResult>&) { return std::string(); }};
     return Answer{.stream = std::make_unique<JobStream>(std::move(job), std::move(form))};
   }
-  HOTSET_TRY(const std::vector<ChoiceText> choices, collect(*job, has_left));
+  HOTSET_TRY(const std::vector<ChoiceText> choices, collect(*job, caller.has_left));
   return Answer{.body = to_body(native_answer(name, choices[0], n_ctx, logprobs, tokens))};
 }
 
