@@ -210,6 +210,8 @@ Endpoints::Endpoints(ServedModel model, const ServerOptions& options)
 
 ApiResult<Answer> Endpoints::chat(std::string_view body, const HasLeft& has_left) const {
   HOTSET_TRY(const ChatRequest request, parse_chat_request(body, options_.defaults));
+  HOTSET_RETURN_IF_ERROR(
+      check_chat_length(*model_.tokenizer, request, model_.scheduler->n_ctx()));
   HOTSET_TRY(const std::string rendered,
              render_chat(*model_.chat_template, request, options_.chat_variables));
   auto ids = text::encode_chat(*model_.tokenizer, rendered);
