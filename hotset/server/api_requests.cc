@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "hotset/base/json.h"
 #include "hotset/server/generation.h"
 #include "hotset/server/json_fields.h"
 
@@ -178,7 +179,12 @@ ApiResult<Json> tool_calls_of(const Json& calls, const std::string& field) {
     const Json arguments = function.value("arguments", Json("{}"));
     if (arguments.is_string()) {
       const std::string& text = arguments.get_ref<const std::string&>();
-      auto parsed = parse_json(text.empty() ? "{}" : text);
+      auto parsed = hotset::parse_json(text.empty() ? "{}" : text);
+      // What is no JSON stays the text that it is: models write such calls, and clients repeat them.
+      if (!parsed && parsed.error().code == ErrorCode::kUnsupported) {
+        return field_error(name + ".function.arguments", arguments,
+                           fmt::format("JSON nested at most {} levels deep", kMaxJsonDepth));
+      }
       if (parsed && parsed->is_object()) call["function"]["arguments"] = *std::move(parsed);
     } else if (!arguments.is_object()) {
       return field_error(name + ".function.arguments", arguments, "JSON text");

@@ -214,6 +214,8 @@ Endpoints::Endpoints(ServedModel model, const ServerOptions& options)
 ApiResult<Answer> Endpoints::chat(std::string body, const Caller& caller) const {
   HOTSET_TRY(ChatRequest request, parse_chat_request(body, options_.defaults));
   release(body);
+  HOTSET_RETURN_IF_ERROR(
+      check_chat_length(*model_.tokenizer, request, model_.scheduler->n_ctx()));
   HOTSET_TRY(std::string rendered,
              render_chat(*model_.chat_template, request, options_.chat_variables));
   release(request.messages);
