@@ -214,8 +214,7 @@ Endpoints::Endpoints(ServedModel model, const ServerOptions& options)
 ApiResult<Answer> Endpoints::chat(std::string body, const Caller& caller) const {
   HOTSET_TRY(ChatRequest request, parse_chat_request(body, options_.defaults));
   release(body);
-  HOTSET_RETURN_IF_ERROR(
-      check_chat_length(*model_.tokenizer, request, model_.scheduler->n_ctx()));
+  HOTSET_RETURN_IF_ERROR(check_chat_length(*model_.tokenizer, request, model_.scheduler->n_ctx()));
   HOTSET_TRY(std::string rendered,
              render_chat(*model_.chat_template, request, options_.chat_variables));
   release(request.messages);
@@ -259,6 +258,8 @@ ApiResult<Answer> Endpoints::completions(std::string body, const Caller& caller)
   std::vector<std::vector<int32_t>> prompts;
   std::vector<std::string> echoes;
   for (const Prompt& prompt : request.prompts) {
+    HOTSET_RETURN_IF_ERROR(
+        check_prompt_length(*model_.tokenizer, prompt, model_.scheduler->n_ctx()));
     HOTSET_TRY(std::vector<int32_t> ids, prompt_ids(*model_.tokenizer, prompt));
     const auto* text = std::get_if<std::string>(&prompt);
     if (request.echo && text == nullptr) {
@@ -313,6 +314,8 @@ ApiResult<Answer> Endpoints::completions(std::string body, const Caller& caller)
 ApiResult<Answer> Endpoints::native(std::string body, const Caller& caller) const {
   HOTSET_TRY(CompletionRequest request, parse_native_request(body, options_.defaults));
   release(body);
+  HOTSET_RETURN_IF_ERROR(
+      check_prompt_length(*model_.tokenizer, request.prompts[0], model_.scheduler->n_ctx()));
   std::vector<std::vector<int32_t>> prompts(1);
   HOTSET_TRY(prompts[0], prompt_ids(*model_.tokenizer, request.prompts[0]));
   HOTSET_TRY(std::unique_ptr<GenerationJob> job,

@@ -107,6 +107,19 @@ ApiResult<std::vector<int32_t>> prompt_ids(const text::Tokenizer& tokenizer, con
   return *std::move(ids);
 }
 
+ApiResult<void> check_prompt_length(const text::Tokenizer& tokenizer, const Prompt& prompt,
+                                    int32_t n_ctx) {
+  const auto* text = std::get_if<std::string>(&prompt);
+  const size_t n_tokens = text == nullptr ? 0 : text->size() / tokenizer.max_piece_bytes();
+  if (std::cmp_less_equal(n_tokens, n_ctx)) return {};
+  return std::unexpected(ApiError{
+      .message = fmt::format("prompt: found a text of at least {} tokens, but the context holds "
+                             "{}; shorten it, or start the server with a larger -c",
+                             n_tokens, n_ctx),
+      .param = "prompt",
+      .code = "context_length_exceeded"});
+}
+
 ApiResult<void> check_chat_length(const text::Tokenizer& tokenizer, const ChatRequest& request,
                                   int32_t n_ctx) {
   // As JSON a text is never shorter, so most chats are not read for this.

@@ -59,6 +59,11 @@ class GenerationJob {
 // this model begin with, once. Errors: 400.
 ApiResult<std::vector<int32_t>> prompt_ids(const text::Tokenizer& tokenizer, const Prompt& prompt);
 
+// Whether a prompt could fit into a context of `n_ctx` tokens, by its length alone: one that is far
+// too long costs no tokenizing. Errors: 400.
+ApiResult<void> check_prompt_length(const text::Tokenizer& tokenizer, const Prompt& prompt,
+                                    int32_t n_ctx);
+
 // Whether a chat could fit into a context of `n_ctx` tokens, by the length of its texts alone:
 // nothing is rendered, so that a chat that is far too long keeps nobody waiting. Errors: 400.
 ApiResult<void> check_chat_length(const text::Tokenizer& tokenizer, const ChatRequest& request,
