@@ -39,19 +39,19 @@ def completion(**fields):
 # Name, bytes, statuses that are right (None: closed without an answer), and what the answer must say.
 REQUESTS = [
     # What is no HTTP.
-    ("an empty line", b"\r\n\r\n", (400, None), ""),
-    ("noise", bytes(range(256)) * 8, (400, None), ""),
-    ("TLS", bytes.fromhex("16030100a5010000a10303") + b"\0" * 150, (400, None), ""),
-    ("HTTP/2", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", (400, None, 404), ""),
-    ("no version", b"GET /health\r\n\r\n", (400, None), ""),
-    ("an unknown version", http("GET", "/health", version="HTTP/9.9"), (400, 505, None), ""),
-    ("a line without end", b"GET /" + b"a" * 100000, (400, 414, None), ""),
-    ("a long path", http("GET", "/" + "a" * 9000), (414, 400), ""),
-    ("a long header", http("GET", "/health", headers=["X: " + "a" * 60000]), (400, 431, None), ""),
-    ("many headers", http("GET", "/health", headers=[f"X{i}: a" for i in range(500)]), (400, 431, None), ""),
-    ("a header without colon", http("GET", "/health", headers=["nonsense"]), (400, 200), ""),
-    ("a null byte in a header", b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: a\0b\r\n\r\n", (400, 200), ""),
-    ("an unknown method", http("BREW", "/health"), (400, 405), ""),
+    ("an empty line", b"\r\n\r\n", (400,), ""),
+    ("noise", bytes(range(256)) * 8, (400,), "0x00"),
+    ("TLS", bytes.fromhex("16030100a5010000a10303") + b"\0" * 150, (400,), "TLS"),
+    ("HTTP/2", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", (505,), "HTTP/1.1"),
+    ("no version", b"GET /health\r\n\r\n", (400,), "request line"),
+    ("an unknown version", http("GET", "/health", version="HTTP/9.9"), (505,), "HTTP/9.9"),
+    ("a line without end", b"GET /" + b"a" * 100000, (414,), "target"),
+    ("a long path", http("GET", "/" + "a" * 9000), (414,), "target"),
+    ("a long header", http("GET", "/health", headers=["X: " + "a" * 60000]), (431,), "header"),
+    ("many headers", http("GET", "/health", headers=[f"X{i}: a" for i in range(500)]), (431,), "header fields"),
+    ("a header without colon", http("GET", "/health", headers=["nonsense"]), (400,), "nonsense"),
+    ("a null byte in a header", b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: a\0b\r\n\r\n", (400,), "control character"),
+    ("an unknown method", http("BREW", "/health"), (501,), "BREW"),
     ("a path of dots", http("GET", "/../../etc/passwd"), (404, 400), ""),
     ("an encoded path of dots", http("GET", "/%2e%2e/%2e%2e/etc/passwd"), (404, 400), ""),
     ("a broken escape", http("GET", "/%zz%"), (404, 400), ""),
@@ -68,7 +68,7 @@ REQUESTS = [
     ("two lengths", http("POST", CHAT, b"{}", headers=["Content-Length: 2", "Content-Length: 3"]), (400,), "once"),
     ("length and chunks", http("POST", CHAT, b"0\r\n\r\n", headers=["Content-Length: 2", "Transfer-Encoding: chunked"]),
      (400,), "once"),
-    ("a length of 2^63", http("POST", CHAT, b"{}", headers=["Content-Length: 9223372036854775808"]), (400, 413), ""),
+    ("a length of 2^63", http("POST", CHAT, b"{}", headers=["Content-Length: 9223372036854775808"]), (413,), "at most"),
     ("a length of 100 MB", http("POST", CHAT, b"{}", headers=["Content-Length: 100000000"]), (413,), "at most"),
     ("a body of 100 MB", http("POST", CHAT, b"[" * 100_000_000), (413,), "at most"),
     ("chunks of 100 MB", http("POST", CHAT, b"5f5e100\r\n" + b" " * 100_000_000 + b"\r\n0\r\n\r\n",
@@ -79,7 +79,7 @@ REQUESTS = [
     ("a form", http("POST", CHAT, b"--x\r\n\r\n--x--", headers=["Content-Type: multipart/form-data; boundary=x"]),
      (415,), "form"),
     ("expecting too much", http("POST", CHAT, headers=["Content-Length: 100000000", "Expect: 100-continue"]),
-     (413, 417), ""),
+     (413,), "at most"),
     # JSON.
     ("an empty body", http("POST", CHAT, headers=["Content-Length: 0"]), (400,), "JSON"),
     ("no JSON", post(CHAT, b"hello"), (400,), "JSON"),
@@ -280,7 +280,7 @@ class HostileTest(ServerFixture):
 
 
 class LoadTest(ServerFixture):
-    # One kernel path for every batch size, so that answers can be compared.
+    # With kernels that round the same for most batch sizes, so that answers can be compared.
     FLAGS = ("--parallel", "8", "--repack", "off")
     # AddressSanitizer keeps what was freed, 256 MiB unless told otherwise, and memory is measured here.
     ENV = {"ASAN_OPTIONS": ":".join([*filter(None, [os.environ.get("ASAN_OPTIONS")]), "quarantine_size_mb=16"])}

@@ -37,7 +37,7 @@ class Server:
     def wait_for_port(self):
         deadline = time.monotonic() + TIMEOUT_S
         while True:
-            found = re.search(rb"serving at http://127\.0\.0\.1:(\d+)", self.said())
+            found = re.search(rb"serving at http://\S+:(\d+)", self.said())
             if found:
                 return int(found.group(1))
             if self.process.poll() is not None or time.monotonic() > deadline:

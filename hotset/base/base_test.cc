@@ -2,12 +2,14 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "hotset/base/clock.h"
 #include "hotset/base/error.h"
 #include "hotset/base/expert_key.h"
+#include "hotset/base/json.h"
 #include "hotset/base/log.h"
 #include "hotset/base/random.h"
 #include "hotset/base/thread_pool.h"
@@ -34,6 +36,39 @@ TEST(Error, TryReturnsTheValueOrTheError) {
   EXPECT_EQ(failed.error().message, "n: found 3, expected even");
   EXPECT_EQ(add_context(failed.error(), "quarter").error().message,
             "quarter: n: found 3, expected even");
+}
+
+std::string nested(size_t depth) { return std::string(depth, '[') + std::string(depth, ']'); }
+
+TEST(Json, IsReadUpToADepth) {
+  EXPECT_EQ((*parse_json(R"({"b": [1, 2.5], "a": "\u00e9"})")).dump(), R"({"b":[1,2.5],"a":"é"})");
+  EXPECT_TRUE(parse_json(nested(kMaxJsonDepth)));
+  EXPECT_TRUE(parse_json(nested(3), 3));
+  // Far beyond what the stack would hold, closed or not, in objects as well.
+  std::string objects;
+  for (int i = 0; i < 1000000; ++i) objects += R"({"a":)";
+  for (const std::string& text : {nested(kMaxJsonDepth + 1), nested(1000000),
+                                  std::string(1000000, '['), objects}) {
+    const auto read = parse_json(text);
+    ASSERT_FALSE(read);
+    EXPECT_EQ(read.error().code, ErrorCode::kUnsupported);
+    EXPECT_EQ(read.error().message, "nested more than 64 levels deep");
+  }
+  EXPECT_EQ(parse_json(nested(4), 3).error().message, "nested more than 3 levels deep");
+}
+
+TEST(Json, BracketsInTextsAreNoLevels) {
+  const std::string text = R"(["\"[{[{\\", ")" + std::string(1000, '[') + R"("])";
+  ASSERT_TRUE(parse_json(text, 1));
+  EXPECT_EQ((*parse_json(text, 1))[0], "\"[{[{\\");
+  // A text that ends too early is none of the kind, whatever the brackets say.
+  for (const char* broken : {"", "[", "{\"a\": \"[[[[", "]]]][[[[[", "[1e999]", "\xff", "[\"\\"}) {
+    const auto read = parse_json(broken, 1);
+    ASSERT_FALSE(read) << broken;
+    EXPECT_THAT(read.error().message, testing::StartsWith("no JSON: ")) << broken;
+  }
+  const auto longest = parse_json("[" + std::string(100000, 'x'));
+  EXPECT_LT(longest.error().message.size(), 100U);
 }
 
 TEST(Units, BytesReadWell) {

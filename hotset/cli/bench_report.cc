@@ -10,6 +10,7 @@
 #include <string_view>
 #include <utility>
 
+#include "hotset/base/json.h"
 #include "hotset/cli/bench_run.h"
 #include "hotset/cli/text_table.h"
 
@@ -191,12 +192,13 @@ std::string text_of(const Json& value) {
 }
 
 Result<std::vector<ComparedRow>> read_rows(const std::string& name, const std::string& text) {
-  const Json json = Json::parse(text, nullptr, false);
-  if (!json.is_array()) {
+  const auto parsed = parse_json(text);
+  if (!parsed || !parsed->is_array()) {
     return make_error(ErrorCode::kCorrupt,
-                      "{}: found no JSON array, expected the output of `hotset bench --json`",
-                      name);
+                      "{}: found no JSON array, expected the output of `hotset bench --json`{}",
+                      name, parsed ? "" : ": it is " + parsed.error().message);
   }
+  const Json& json = *parsed;
   std::vector<ComparedRow> rows;
   for (size_t i = 0; i < json.size(); ++i) {
     const Json& object = json[i];

@@ -6,9 +6,11 @@
 #include <algorithm>
 #include <limits>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "hotset/base/json.h"
 #include "hotset/cli/chat_command.h"
 #include "hotset/cli/command.h"
 #include "hotset/cli/eval_command.h"
@@ -258,7 +260,12 @@ void add_chat_template(CLI::App& command, RunOptions& o) {
   command
       .add_option("--chat-template-kwargs", o.chat_variables,
                   "Variables of the chat template: {\"enable_thinking\": false}")
-      ->type_name("JSON");
+      ->type_name("JSON")
+      ->check([](const std::string& text) {
+        const auto json = parse_json(text);
+        if (!json) return "found a text that is " + json.error().message;
+        return json->is_object() ? std::string() : std::string("expected a JSON object");
+      });
 }
 
 namespace {

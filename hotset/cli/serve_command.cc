@@ -1,6 +1,7 @@
 #include "hotset/cli/serve_command.h"
 
 #include <fcntl.h>
+#include <malloc.h>
 #include <poll.h>
 #include <unistd.h>
 
@@ -17,6 +18,7 @@
 #include "hotset/base/log.h"
 #include "hotset/cli/cache_reporter.h"
 #include "hotset/engine/chat_template_source.h"
+#include "hotset/server/allowed_hosts.h"
 #include "hotset/server/api_server.h"
 #include "hotset/server/batch_model.h"
 #include "hotset/server/scheduler.h"
@@ -84,6 +86,21 @@ Result<std::vector<std::string>> all_keys(const ServeOptions& options) {
   return keys;
 }
 
+// Names that requests may be for, as AllowedHosts takes them.
+Result<std::vector<std::string>> all_hosts(const ServeOptions& options) {
+  std::vector<std::string> hosts = options.allowed_hosts;
+  for (const std::string& host : hosts) {
+    const bool is_name = !host.contains(':') && server::host_of_authority(host);
+    if (host == "*" || is_name || server::is_address(host)) continue;
+    return make_error(ErrorCode::kInvalidArgument,
+                      "--allowed-host: found '{}', expected a name as 'box.example', without "
+                      "http:// and port",
+                      host);
+  }
+  if (server::host_of_authority(options.host)) hosts.push_back(options.host);
+  return hosts;
+}
+
 bool is_loopback(const std::string& host) {
   return host == "localhost" || host == "::1" || host.starts_with("127.");
 }
@@ -91,6 +108,16 @@ bool is_loopback(const std::string& host) {
 std::string address(const std::string& host, int port) {
   return host.contains(':') ? fmt::format("http://[{}]:{}", host, port)
                             : fmt::format("http://{}:{}", host, port);
+}
+
+// glibc gives threads heaps of their own, many, and takes larger and larger blocks from them once
+// such blocks were freed, up to 32 MiB. A connection is a thread, so what long requests leave in
+// these heaps between short ones would add up for days. Few heaps, and large blocks that go back.
+void bound_heaps() {
+#ifdef __GLIBC__
+  mallopt(M_ARENA_MAX, 4);
+  mallopt(M_MMAP_THRESHOLD, 256 << 10);
+#endif
 }
 
 class Service {
@@ -134,6 +161,7 @@ Status Service::start() {
   HOTSET_TRY(const Sampling sampling, make_sampling(options_.run));
   HOTSET_TRY(const engine::EngineOptions flags, engine_options(options_.run.model));
   HOTSET_TRY(std::vector<std::string> keys, all_keys(options_));
+  HOTSET_TRY(std::vector<std::string> hosts, all_hosts(options_));
   if (keys.empty() && !is_loopback(options_.host)) {
     log_warning("--host {}: anyone who reaches this port may use the model (--api-key)",
                 options_.host);
@@ -147,6 +175,7 @@ Status Service::start() {
                  .write_gap_s = options_.client_timeout_s},
       .api_keys = std::move(keys),
       .cors_origin = options_.cors_origin,
+      .allowed_hosts = std::move(hosts),
       .defaults = {.sampler = sampling.options,
                    .max_tokens = options_.run.n_predict,
                    .max_choices = options_.max_choices},
@@ -237,6 +266,7 @@ Status serve(ServeOptions options) {
     options.run.model.cache.trace_out = trace;
   }
   options.run.model.cache.stats = true;
+  bound_heaps();
   Service service(std::move(options));
   HOTSET_RETURN_IF_ERROR(service.start());
   service.run();

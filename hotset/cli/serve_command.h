@@ -26,7 +26,8 @@ struct ServeOptions {
   std::vector<std::string> api_keys = {};
   std::string api_key_file = {};  // a key per line; empty: none
   std::string cors_origin = {};
-  double drain_s = 30;           // how long what runs may go on behind SIGTERM
+  std::vector<std::string> allowed_hosts = {};  // names that requests may be for; "*": any
+  double drain_s = 30;                          // how long what runs may go on behind SIGTERM
   double client_timeout_s = 15;  // for a header, between pieces of a body, until something is read
   int32_t max_connections = 512;
   int64_t max_body_mib = 64;

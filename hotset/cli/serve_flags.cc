@@ -30,6 +30,13 @@ void add_network(CLI::App& command, ServeOptions& o) {
                   "Origin whose pages may use the server from a browser, or * for any; absent: "
                   "the server's own page only")
       ->type_name("ORIGIN");
+  command
+      .add_option("--allowed-host", o.allowed_hosts,
+                  "Name that requests may have as Host beside localhost, IP addresses and --host, "
+                  "or * for any; may be given again; with a key any may be")
+      ->type_name("NAME")
+      ->delimiter(',')
+      ->allow_extra_args(false);
   command.add_option("--max-connections", o.max_connections, "Connections at once")
       ->check(CLI::Range(1, 1 << 16))
       ->capture_default_str();

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "hotset/base/json.h"
 #include "hotset/base/log.h"
 #include "hotset/cli/bench_run.h"
 #include "hotset/cli/bench_tokens.h"
@@ -35,11 +36,13 @@ Result<std::vector<std::string>> read_prompts(const std::string& path) {
   std::vector<std::string> prompts;
   const size_t first = text.find_first_not_of(" \t\r\n");
   if (first != std::string::npos && text[first] == '[') {
-    const auto json = nlohmann::json::parse(text, nullptr, false);
-    if (!json.is_array()) {
+    const auto parsed = parse_json(text);
+    if (!parsed) {
       return make_error(ErrorCode::kInvalidArgument,
-                        "{}: begins with '[' but is no JSON array, expected one of strings", path);
+                        "{}: begins with '[' but is no JSON array, expected one of strings: it is {}",
+                        path, parsed.error().message);
     }
+    const auto& json = *parsed;
     for (size_t i = 0; i < json.size(); ++i) {
       if (!json[i].is_string()) {
         return make_error(ErrorCode::kInvalidArgument, "{}: prompt {}: found {}, expected a string",

@@ -6,6 +6,7 @@
 #include <system_error>
 #include <utility>
 
+#include "hotset/base/json.h"
 #include "hotset/base/log.h"
 #include "hotset/cli/replay_report.h"
 #include "hotset/cli/text_file.h"
@@ -150,11 +151,12 @@ std::string tune_record_json(const TuneRecord& r) {
 }
 
 Result<TuneRecord> parse_tune_record(const std::string& name, const std::string& text) {
-  const Json json = Json::parse(text, nullptr, false);
-  if (!json.is_object()) {
-    return make_error(ErrorCode::kCorrupt, "{}: found no JSON object, expected a tune record",
-                      name);
+  const auto parsed = parse_json(text);
+  if (!parsed || !parsed->is_object()) {
+    return make_error(ErrorCode::kCorrupt, "{}: found no JSON object, expected a tune record{}",
+                      name, parsed ? "" : ": it is " + parsed.error().message);
   }
+  const Json& json = *parsed;
   TuneRecord r;
   Fields fields(json, name);
   int version = 0;

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "hotset/base/clock.h"
+#include "hotset/base/json.h"
 #include "hotset/base/log.h"
 #include "hotset/cli/bench_text.h"
 #include "hotset/cli/interrupt.h"
@@ -193,7 +194,7 @@ Status ServerTuner::wait_until_ready(httplib::Client& client, ServerProcess& pro
   }
   const auto props = client.Get("/props");
   if (!props || props->status != 200) return {};
-  const Json json = Json::parse(props->body, nullptr, false);
+  const Json json = parse_json(props->body).value_or(Json());
   if (json.is_object() && json.contains("model_path") && json["model_path"].is_string()) {
     outcome_.record.model =
         std::filesystem::path(json["model_path"].get<std::string>()).filename().string();
@@ -211,7 +212,7 @@ Result<Json> ServerTuner::post(httplib::Client& client, ServerProcess& process,
     return make_error(ErrorCode::kIo, "{}: /completion: {}: {}", o_.server.front(),
                       httplib::to_string(answer.error()), tail(process.log()));
   }
-  const Json json = Json::parse(answer->body, nullptr, false);
+  const Json json = parse_json(answer->body).value_or(Json());
   const auto number = [&](const char* field) {
     return json.is_object() && json.contains("timings") && json["timings"].is_object() &&
            json["timings"].contains(field) && json["timings"][field].is_number();

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "hotset/base/json.h"
 #include "hotset/server/generation.h"
 #include "hotset/server/json_fields.h"
 #include "hotset/server/request_fields.h"
@@ -256,7 +257,13 @@ ApiResult<Json> tool_calls_of(const Json& calls, const std::string& field) {
       call["function"]["arguments"] = Json::object();
     } else if (arguments.is_string()) {
       const std::string& text = arguments.get_ref<const std::string&>();
-      auto parsed = parse_json(text.empty() ? "{}" : text);
+      auto parsed = hotset::parse_json(text.empty() ? "{}" : text);
+      // What is no JSON stays the text that it is: models write such calls, and clients repeat
+      // them.
+      if (!parsed && parsed.error().code == ErrorCode::kUnsupported) {
+        return field_error(name + ".function.arguments", arguments,
+                           fmt::format("JSON nested at most {} levels deep", kMaxJsonDepth));
+      }
       if (parsed && parsed->is_object()) call["function"]["arguments"] = *std::move(parsed);
     } else if (!arguments.is_object()) {
       return field_error(name + ".function.arguments", arguments, "JSON text");

@@ -13,7 +13,9 @@
 
 #include "hotset/base/clock.h"
 #include "hotset/base/log.h"
+#include "hotset/server/allowed_hosts.h"
 #include "hotset/server/api_keys.h"
+#include "hotset/server/body_budget.h"
 #include "hotset/server/endpoints.h"
 #include "hotset/server/http_listener.h"
 #include "hotset/server/metrics.h"
@@ -30,8 +32,9 @@ constexpr const char* kJson = "application/json; charset=utf-8";
 // Between two texts of a stream that waits: a comment that keeps proxies from giving it up.
 constexpr double kKeepAliveUs = 15e6;
 constexpr double kLookUs = 20e3;
-// Bodies that are being read, over all connections, in multiples of the largest one.
-constexpr size_t kMaxBodiesInFlight = 8;
+// Bodies that are held, over all connections, in multiples of the largest one.
+constexpr size_t kMaxBodies = 8;
+constexpr const char* kTooManyLong = "too many long requests at once; try again later";
 
 struct Route {
   std::string_view method;
@@ -102,16 +105,13 @@ std::string methods_of(std::string_view path) {
 
 bool is_health(std::string_view path) { return path == "/health" || path == "/v1/health"; }
 
-// "host:port" of an origin, "http://host:port".
+// "host:port" of an origin, "http://host:port"; empty: it has none.
 std::string_view host_of(std::string_view origin) {
   const size_t at = origin.find("://");
-  return at == std::string_view::npos ? origin : origin.substr(at + 3);
+  return at == std::string_view::npos ? std::string_view() : origin.substr(at + 3);
 }
 
-bool is_length(std::string_view text) {
-  return !text.empty() && text.size() <= 18 &&
-         text.find_first_not_of("0123456789") == std::string_view::npos;
-}
+const RequestHead& current_head() { return Connection::current()->head(); }
 
 void answer(Response& response, const ApiError& error) {
   response.status = error.status;
@@ -124,8 +124,16 @@ void answer(Response& response, const ApiError& error) {
 // The rest of the request is not read.
 void answer_and_close(Response& response, const ApiError& error) {
   answer(response, error);
-  response.set_header("Connection", "close");
   Connection::current()->close_afterwards();
+}
+
+// What the library says of the connection, as it is.
+void set_connection_headers(Response& response) {
+  response.headers.erase("Accept-Ranges");
+  if (!current_head().closes && !Connection::current()->closes()) return;
+  response.headers.erase("Keep-Alive");
+  response.headers.erase("Connection");
+  response.set_header("Connection", "close");
 }
 
 double unix_time_s() {
@@ -136,61 +144,85 @@ double unix_time_s() {
 
 struct ApiServer::State {
   explicit State(ServerOptions given)
-      : options(std::move(given)), keys(options.api_keys), http(options.limits) {}
+      : options(std::move(given)),
+        keys(options.api_keys),
+        hosts(options.allowed_hosts),
+        bodies({.max_bytes = kMaxBodies * options.limits.max_body_bytes}),
+        http(options.limits) {}
 
   using Endpoint = ApiResult<std::string> (Endpoints::*)(std::string_view) const;
-  using Generate = ApiResult<Answer> (Endpoints::*)(std::string_view, const HasLeft&) const;
+  using Generate = ApiResult<Answer> (Endpoints::*)(std::string, const Caller&) const;
+  using Work = std::function<void(std::string body, BodyShare& share, Response& response)>;
 
   void register_all();
   HandlerResponse before(const Request& request, Response& response);
-  HandlerResponse check_origin(const Request& request, Response& response);
+  HandlerResponse check_host(Response& response) const;
+  HandlerResponse check_origin(Response& response) const;
   HandlerResponse check_body(const Request& request, Response& response) const;
   HandlerResponse check_state(const Request& request, Response& response) const;
-  void add_post(const std::string& path, std::function<void(std::string_view, Response&)> work);
+  void add_post(const std::string& path, Work work);
   void add_generation(const std::string& path, Generate generate);
   void add_text(const std::string& path, Endpoint endpoint);
   void add_get(const std::string& path, std::function<void(Response&)> work);
-  bool read_body(const Request& request, Response& response, const httplib::ContentReader& reader,
-                 std::string& body);
-  void send(Answer answered, Response& response);
+  bool read_body(Response& response, const httplib::ContentReader& reader, BodyShare& share,
+                 std::string& body) const;
+  static void send(Answer answered, Response& response);
+  void count(int status);
   std::string metrics() const;
 
   ServerOptions options;
   ApiKeys keys;
-  HttpListener http;
+  AllowedHosts hosts;
+  BodyBudget bodies;
   std::unique_ptr<Endpoints> endpoints;
   std::atomic<bool> is_serving = false;
   std::atomic<bool> is_draining = false;
-  std::atomic<size_t> body_bytes = 0;
   double start_time_s = unix_time_s();
   mutable std::mutex mutex;  // of the next one
   std::map<int, uint64_t> responses;
+  HttpListener http;  // last: its threads use all of the above
 };
 
 // --- Before an endpoint
 
-HandlerResponse ApiServer::State::check_origin(const Request& request, Response& response) {
-  const std::string origin = request.get_header_value("Origin");
+HandlerResponse ApiServer::State::check_host(Response& response) const {
+  // A page that took this server's place has no key. Who sends no Host is no browser.
+  const RequestHead& head = current_head();
+  const bool has_none = head.is_http_1_0 && head.authority.empty();
+  if (keys.needed() || has_none || hosts.allow(head.authority)) return HandlerResponse::Unhandled;
+  answer_and_close(response,
+                   {.status = 421,
+                    .message = fmt::format("Host: found '{}', expected localhost, an IP address or "
+                                           "a name that --allowed-host gives",
+                                           printable(head.authority)),
+                    .code = "host_not_allowed"});
+  return HandlerResponse::Handled;
+}
+
+HandlerResponse ApiServer::State::check_origin(Response& response) const {
+  const RequestHead& head = current_head();
+  const std::string origin(head.field("origin"));
   if (origin.empty()) return HandlerResponse::Unhandled;
-  const bool is_own = host_of(origin) == request.get_header_value("Host");
+  const bool is_own = !head.authority.empty() && host_of(origin) == head.authority;
   const bool is_allowed = options.cors_origin == "*" || options.cors_origin == origin;
   if (!is_own && !is_allowed) {
     answer_and_close(response,
                      {.status = 403,
                       .message = fmt::format("Origin: found {}, but pages of other origins may not "
                                              "use this server (--cors-origin)",
-                                             origin)});
+                                             printable(origin))});
     return HandlerResponse::Handled;
   }
   if (is_own && options.cors_origin.empty()) return HandlerResponse::Unhandled;
   response.set_header("Access-Control-Allow-Origin", options.cors_origin == "*" ? "*" : origin);
   response.set_header("Vary", "Origin");
-  if (request.method != "OPTIONS") return HandlerResponse::Unhandled;
+  if (head.method != "OPTIONS") return HandlerResponse::Unhandled;
   response.set_header("Access-Control-Allow-Methods", "GET, POST, OPTIONS");
-  const std::string headers = request.get_header_value("Access-Control-Request-Headers");
+  const std::string headers(head.field("access-control-request-headers"));
   response.set_header("Access-Control-Allow-Headers", headers.empty() ? "Content-Type" : headers);
   response.set_header("Access-Control-Max-Age", "86400");
   response.status = 204;
+  if (head.has_body()) Connection::current()->close_afterwards();
   return HandlerResponse::Handled;
 }
 
@@ -199,29 +231,17 @@ HandlerResponse ApiServer::State::check_body(const Request& request, Response& r
     answer_and_close(response, {.status = status, .message = std::move(message)});
     return HandlerResponse::Handled;
   };
-  const std::string length = request.get_header_value("Content-Length");
-  const std::string coding = request.get_header_value("Transfer-Encoding");
-  const bool has_length = request.has_header("Content-Length");
-  if (request.get_header_value_count("Content-Length") > 1 ||
-      request.get_header_value_count("Transfer-Encoding") > 1 || (has_length && !coding.empty())) {
-    return refuse(400, "the header says more than once how long the body is");
-  }
-  if (has_length && !is_length(length)) {
-    return refuse(400, fmt::format("Content-Length: found '{}', expected a number", length));
-  }
-  if (!coding.empty() && coding != "chunked") {
-    return refuse(400, fmt::format("Transfer-Encoding: found '{}', expected chunked", coding));
-  }
-  const size_t n_bytes = has_length ? std::stoull(length) : 0;
+  const RequestHead& head = current_head();
+  const uint64_t n_bytes = head.content_length.value_or(0);
   if (n_bytes > options.limits.max_body_bytes) {
     return refuse(413, fmt::format("the body has {} bytes, expected at most {}", n_bytes,
                                    options.limits.max_body_bytes));
   }
-  if (request.method != "POST") {
-    if (n_bytes == 0 && coding.empty()) return HandlerResponse::Unhandled;
-    return refuse(400, fmt::format("found a body with {}, expected none", request.method));
+  if (head.method != "POST") {
+    if (!head.has_body()) return HandlerResponse::Unhandled;
+    return refuse(400, fmt::format("found a body with {}, expected none", head.method));
   }
-  if (!has_length && coding.empty()) return refuse(411, "Content-Length is missing");
+  if (!head.content_length && !head.is_chunked) return refuse(411, "Content-Length is missing");
   if (request.is_multipart_form_data()) {
     return refuse(415, "Content-Type: found a form, expected application/json");
   }
@@ -239,11 +259,11 @@ HandlerResponse ApiServer::State::check_state(const Request& request, Response& 
 }
 
 HandlerResponse ApiServer::State::before(const Request& request, Response& response) {
-  Connection::current()->header_is_read();
-  if (check_origin(request, response) == HandlerResponse::Handled) return HandlerResponse::Handled;
+  const RequestHead& head = current_head();
+  if (check_host(response) == HandlerResponse::Handled) return HandlerResponse::Handled;
+  if (check_origin(response) == HandlerResponse::Handled) return HandlerResponse::Handled;
   if (!is_health(request.path) && keys.needed() &&
-      !keys.accept_headers(request.get_header_value("Authorization"),
-                           request.get_header_value("X-Api-Key"))) {
+      !keys.accept_headers(head.field("authorization"), head.field("x-api-key"))) {
     // A browser that opens the page asks for the key.
     response.set_header(
         "WWW-Authenticate",
@@ -273,31 +293,34 @@ HandlerResponse ApiServer::State::before(const Request& request, Response& respo
 
 // --- Endpoints
 
-bool ApiServer::State::read_body(const Request& request, Response& response,
-                                 const httplib::ContentReader& reader, std::string& body) {
+bool ApiServer::State::read_body(Response& response, const httplib::ContentReader& reader,
+                                 BodyShare& share, std::string& body) const {
   const size_t most = options.limits.max_body_bytes;
-  size_t n_counted = 0;
+  const ApiError too_much{.status = 503, .message = kTooManyLong};
+  // Before a client that waits for it is told to send the body.
+  if (!share.has_room(current_head().content_length.value_or(0))) {
+    answer_and_close(response, too_much);
+    return false;
+  }
   bool is_too_long = false;
   bool is_too_much = false;
   // Counted here and not by the header: a body may be compressed.
   const bool was_read = reader([&](const char* data, size_t n_bytes) {
     is_too_long = body.size() + n_bytes > most;
-    n_counted += n_bytes;
-    is_too_much = (body_bytes += n_bytes) > kMaxBodiesInFlight * most;
+    is_too_much = !is_too_long && !share.take(body.size() + n_bytes);
     if (is_too_long || is_too_much) return false;
     body.append(data, n_bytes);
     return true;
   });
-  body_bytes -= n_counted;
   if (was_read) return true;
   // httplib may have counted as well.
   if (is_too_long || response.status == 413) {
     answer_and_close(
         response, {.status = 413, .message = fmt::format("the body has more than {} bytes", most)});
   } else if (is_too_much) {
-    answer_and_close(response, {.status = 503, .message = "too many long requests at once"});
+    answer_and_close(response, too_much);
   } else {
-    const bool is_coded = !request.get_header_value("Content-Encoding").empty();
+    const bool is_coded = !current_head().field("content-encoding").empty();
     answer_and_close(response, {.status = is_coded ? 415 : 400,
                                 .message = is_coded ? "Content-Encoding: the body cannot be read"
                                                     : "the body ended early, or came too slowly"});
@@ -305,12 +328,17 @@ bool ApiServer::State::read_body(const Request& request, Response& response,
   return false;
 }
 
-void ApiServer::State::add_post(const std::string& path,
-                                std::function<void(std::string_view, Response&)> work) {
-  http.Post(path, [this, work = std::move(work)](const Request& request, Response& response,
+void ApiServer::State::add_post(const std::string& path, Work work) {
+  http.Post(path, [this, work = std::move(work)](const Request&, Response& response,
                                                  const httplib::ContentReader& reader) {
+    BodyShare share(bodies);
     std::string body;
-    if (read_body(request, response, reader, body)) work(body, response);
+    if (!read_body(response, reader, share, body)) return;
+    const Connection* connection = Connection::current();
+    if (!share.wait_for_turn([connection] { return connection->peer_has_left(); })) {
+      return answer_and_close(response, {.status = 503, .message = kTooManyLong});
+    }
+    work(std::move(body), share, response);
   });
 }
 
@@ -324,34 +352,40 @@ void ApiServer::State::send(Answer answered, Response& response) {
   std::shared_ptr<AnswerStream> stream = std::move(answered.stream);
   auto last_us = std::make_shared<double>(steady_clock().now_us());
   const Connection* connection = Connection::current();
-  response.set_chunked_content_provider(
-      "text/event-stream", [stream, last_us, connection](size_t, httplib::DataSink& sink) {
-        std::string text = stream->next(kLookUs);
-        const double now_us = steady_clock().now_us();
-        if (text.empty()) {
-          if (connection->peer_has_left()) return false;
-          if (now_us - *last_us < kKeepAliveUs) return true;
-          text = ": waiting\n\n";
-        }
-        *last_us = now_us;
-        if (!sink.write(text.data(), text.size())) return false;
-        if (stream->done()) sink.done();
-        return true;
-      });
+  const auto write_next = [stream, last_us, connection](size_t, httplib::DataSink& sink) {
+    std::string text = stream->next(kLookUs);
+    const double now_us = steady_clock().now_us();
+    if (text.empty()) {
+      if (connection->peer_has_left()) return false;
+      if (now_us - *last_us < kKeepAliveUs) return true;
+      text = ": waiting\n\n";
+    }
+    *last_us = now_us;
+    if (!sink.write(text.data(), text.size())) return false;
+    if (stream->done()) sink.done();
+    return true;
+  };
+  constexpr const char* kEvents = "text/event-stream";
+  if (connection->head().is_http_1_0) {
+    response.set_content_provider(kEvents, write_next);  // its end is that of the connection
+  } else {
+    response.set_chunked_content_provider(kEvents, write_next);
+  }
 }
 
 void ApiServer::State::add_generation(const std::string& path, Generate generate) {
-  add_post(path, [this, generate](std::string_view body, Response& response) {
+  add_post(path, [this, generate](std::string body, BodyShare& share, Response& response) {
     const Connection* connection = Connection::current();
-    auto answered =
-        (endpoints.get()->*generate)(body, [connection] { return connection->peer_has_left(); });
+    const Caller caller{.has_left = [connection] { return connection->peer_has_left(); },
+                        .prompt_is_made = [&share] { share.give_back(); }};
+    auto answered = (endpoints.get()->*generate)(std::move(body), caller);
     if (!answered) return answer(response, answered.error());
     send(*std::move(answered), response);
   });
 }
 
 void ApiServer::State::add_text(const std::string& path, Endpoint endpoint) {
-  add_post(path, [this, endpoint](std::string_view body, Response& response) {
+  add_post(path, [this, endpoint](const std::string& body, BodyShare&, Response& response) {
     auto text = (endpoints.get()->*endpoint)(body);
     if (!text) return answer(response, text.error());
     response.set_content(*std::move(text), kJson);
@@ -360,6 +394,11 @@ void ApiServer::State::add_text(const std::string& path, Endpoint endpoint) {
 
 void ApiServer::State::add_get(const std::string& path, std::function<void(Response&)> work) {
   http.Get(path, [work = std::move(work)](const Request&, Response& response) { work(response); });
+}
+
+void ApiServer::State::count(int status) {
+  const std::lock_guard lock(mutex);
+  ++responses[status];
 }
 
 std::string ApiServer::State::metrics() const {
@@ -379,14 +418,8 @@ std::string ApiServer::State::metrics() const {
 void ApiServer::State::register_all() {
   http.set_pre_routing_handler(
       [this](const Request& request, Response& response) { return before(request, response); });
-  http.set_expect_100_continue_handler([this](const Request& request, Response& response) {
-    const std::string length = request.get_header_value("Content-Length");
-    if (!is_length(length) || std::stoull(length) <= options.limits.max_body_bytes) return 100;
-    answer_and_close(response, {.status = 413,
-                                .message = fmt::format("the body has {} bytes, expected at most {}",
-                                                       length, options.limits.max_body_bytes)});
-    return 413;
-  });
+  http.set_post_routing_handler(
+      [](const Request&, Response& response) { set_connection_headers(response); });
   http.set_error_handler([](const Request&, Response& response) {
     if (!response.body.empty()) return HandlerResponse::Unhandled;
     // httplib's own: a request that it could not read.
@@ -406,8 +439,7 @@ void ApiServer::State::register_all() {
   });
   http.set_logger([this](const Request& request, const Response& response) {
     log_debug("{} {} {}", printable(request.method), printable(request.path), response.status);
-    const std::lock_guard lock(mutex);
-    ++responses[response.status];
+    count(response.status);
   });
   for (const char* path : {"/health", "/v1/health"}) {
     add_get(path, [](Response& r) { r.set_content(R"({"status":"ok"})", kJson); });
@@ -458,7 +490,7 @@ ApiServer::~ApiServer() { end(); }
 
 Status ApiServer::listen(const std::string& host, int port) {
   HOTSET_RETURN_IF_ERROR(state_->http.bind(host, port));
-  state_->http.start();
+  state_->http.start([this](int status) { state_->count(status); });
   return {};
 }
 

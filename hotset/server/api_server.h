@@ -27,6 +27,9 @@ struct ServerOptions {
   HttpLimits limits = {};
   std::vector<std::string> api_keys = {};  // any of them will do; empty: none is needed
   std::string cors_origin = {};            // "*" or one origin; empty: no page of another origin
+  // Names that requests may be for beside localhost and IP addresses (allowed_hosts.h). With a key
+  // all may be.
+  std::vector<std::string> allowed_hosts = {};
   RequestDefaults defaults = {};
   std::string chat_variables = {};  // JSON object: variables of the chat template
 };

@@ -154,6 +154,9 @@ StreamForm chat_form(const AnswerHead& head, int32_t n_choices, bool logprobs, b
 
 // --- Shapes that endpoints share
 
+// Gives the memory back, which assigning an empty text does not.
+void release(std::string& text) { std::string().swap(text); }
+
 Json model_json(const ServedModel& model, const std::string& name, int64_t created_s) {
   return {{"id", name},
           {"object", "model"},
@@ -213,12 +216,15 @@ ApiResult<std::string> Endpoints::model_name(const std::string& asked) const {
                .code = "model_not_found"});
 }
 
-ApiResult<Answer> Endpoints::chat(std::string_view body, const HasLeft& has_left) const {
-  HOTSET_TRY(const ChatRequest request, parse_chat_request(body, defaults_));
+ApiResult<Answer> Endpoints::chat(std::string body, const Caller& caller) const {
+  HOTSET_TRY(ChatRequest request, parse_chat_request(body, defaults_));
+  release(body);
   HOTSET_TRY(const std::string name, model_name(request.model));
   HOTSET_RETURN_IF_ERROR(check_roles(*model_.chat_template, request));
-  HOTSET_TRY(const std::string rendered,
+  HOTSET_RETURN_IF_ERROR(check_chat_length(*model_.tokenizer, request, model_.scheduler->n_ctx()));
+  HOTSET_TRY(std::string rendered,
              render_chat(*model_.chat_template, request, options_.chat_variables));
+  release(request.messages);
   auto ids = text::encode_chat(*model_.tokenizer, rendered);
   if (!ids) return std::unexpected(api_error(ids.error()));
   if (ids->empty()) {
@@ -239,6 +245,8 @@ ApiResult<Answer> Endpoints::chat(std::string_view body, const HasLeft& has_left
              GenerationJob::start(*model_.scheduler, *model_.tokenizer, std::move(prompts),
                                   request.settings,
                                   {.format = std::move(format), .one_call = request.one_call}));
+  release(rendered);
+  caller.prompt_is_made();
   const AnswerHead head{.id = new_id("chatcmpl"),
                         .model = name,
                         .fingerprint = "hotset-" + options_.version,
@@ -248,15 +256,18 @@ ApiResult<Answer> Endpoints::chat(std::string_view body, const HasLeft& has_left
     StreamForm form = chat_form(head, job->n_choices(), logprobs, request.include_usage);
     return Answer{.stream = std::make_unique<JobStream>(std::move(job), std::move(form))};
   }
-  HOTSET_TRY(const std::vector<ChoiceText> choices, collect(*job, has_left));
+  HOTSET_TRY(const std::vector<ChoiceText> choices, collect(*job, caller.has_left));
   return Answer{.body = to_body(chat_answer(head, choices, logprobs))};
 }
 
-ApiResult<Answer> Endpoints::completions(std::string_view body, const HasLeft& has_left) const {
-  HOTSET_TRY(const CompletionRequest request, parse_completion_request(body, defaults_));
+ApiResult<Answer> Endpoints::completions(std::string body, const Caller& caller) const {
+  HOTSET_TRY(CompletionRequest request, parse_completion_request(body, defaults_));
+  release(body);
   HOTSET_TRY(const std::string name, model_name(request.model));
   std::vector<JobPrompt> prompts;
   for (const Prompt& prompt : request.prompts) {
+    HOTSET_RETURN_IF_ERROR(
+        check_prompt_length(*model_.tokenizer, prompt, model_.scheduler->n_ctx()));
     HOTSET_TRY(JobPrompt job_with, job_prompt(*model_.tokenizer, prompt, request.echo));
     prompts.push_back(std::move(job_with));
   }
@@ -264,6 +275,8 @@ ApiResult<Answer> Endpoints::completions(std::string_view body, const HasLeft& h
   HOTSET_TRY(std::unique_ptr<GenerationJob> job,
              GenerationJob::start(*model_.scheduler, *model_.tokenizer, std::move(prompts),
                                   request.settings, {}));
+  request.prompts.clear();
+  caller.prompt_is_made();
   const AnswerHead head{.id = new_id("cmpl"),
                         .model = name,
                         .fingerprint = "hotset-" + options_.version,
@@ -281,18 +294,23 @@ ApiResult<Answer> Endpoints::completions(std::string_view body, const HasLeft& h
             }};
     return Answer{.stream = std::make_unique<JobStream>(std::move(job), std::move(form))};
   }
-  HOTSET_TRY(const std::vector<ChoiceText> choices, collect(*job, has_left));
+  HOTSET_TRY(const std::vector<ChoiceText> choices, collect(*job, caller.has_left));
   return Answer{.body = to_body(completion_answer(head, choices, n_choices, logprobs))};
 }
 
-ApiResult<Answer> Endpoints::native(std::string_view body, const HasLeft& has_left) const {
-  HOTSET_TRY(const CompletionRequest request, parse_native_request(body, defaults_));
+ApiResult<Answer> Endpoints::native(std::string body, const Caller& caller) const {
+  HOTSET_TRY(CompletionRequest request, parse_native_request(body, defaults_));
+  release(body);
   HOTSET_TRY(const std::string name, model_name(request.model));
+  HOTSET_RETURN_IF_ERROR(
+      check_prompt_length(*model_.tokenizer, request.prompts[0], model_.scheduler->n_ctx()));
   std::vector<JobPrompt> prompts(1);
   HOTSET_TRY(prompts[0], job_prompt(*model_.tokenizer, request.prompts[0], false));
   HOTSET_TRY(std::unique_ptr<GenerationJob> job,
              GenerationJob::start(*model_.scheduler, *model_.tokenizer, std::move(prompts),
                                   request.settings, {.keeps_tokens = request.return_tokens}));
+  request.prompts.clear();
+  caller.prompt_is_made();
   const bool logprobs = request.settings.n_logprobs >= 0;
   const bool tokens = request.return_tokens;
   const int32_t n_ctx = model_.scheduler->n_ctx();
@@ -313,7 +331,7 @@ ApiResult<Answer> Endpoints::native(std::string_view body, const HasLeft& has_le
                     .end = [](const std::vector<ChoiceResult>&) { return std::string(); }};
     return Answer{.stream = std::make_unique<JobStream>(std::move(job), std::move(form))};
   }
-  HOTSET_TRY(const std::vector<ChoiceText> choices, collect(*job, has_left));
+  HOTSET_TRY(const std::vector<ChoiceText> choices, collect(*job, caller.has_left));
   return Answer{.body = to_body(native_answer(name, choices[0], n_ctx, logprobs, tokens))};
 }
 

@@ -34,13 +34,20 @@ struct Answer {
 // Whether the client that waits for an answer has gone.
 using HasLeft = std::function<bool()>;
 
+// Who waits for a generation.
+struct Caller {
+  HasLeft has_left;
+  // The body has become tokens, and nothing of it is held any more; what follows takes long.
+  std::function<void()> prompt_is_made;
+};
+
 class Endpoints {
  public:
   Endpoints(ServedModel model, const ServerOptions& options);
 
-  ApiResult<Answer> chat(std::string_view body, const HasLeft& has_left) const;
-  ApiResult<Answer> completions(std::string_view body, const HasLeft& has_left) const;
-  ApiResult<Answer> native(std::string_view body, const HasLeft& has_left) const;
+  ApiResult<Answer> chat(std::string body, const Caller& caller) const;
+  ApiResult<Answer> completions(std::string body, const Caller& caller) const;
+  ApiResult<Answer> native(std::string body, const Caller& caller) const;
   ApiResult<std::string> tokenize(std::string_view body) const;
   ApiResult<std::string> detokenize(std::string_view body) const;
   ApiResult<std::string> apply_template(std::string_view body) const;

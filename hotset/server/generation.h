@@ -69,15 +69,15 @@ class ChoiceSink {
 };
 
 struct GenerationRequest {
-  std::vector<int32_t> prompt = {};     // token ids, at least 1, at most the context
-  int32_t max_tokens = -1;              // generated per choice; -1: until the end or the context's
-  bool ignore_end = false;              // tokens that end a generation are tokens like others
-  bool reuse_prompt = true;             // take what is in the KV memory already
-  int32_t n_logprobs = -1;              // -1: none; else so many alternatives per token, 0 to 20
-  // Of the prompt's tokens as well; only with n_logprobs from 0. It is then computed anew, in steps of few tokens: the KV memory
-  // has no logits.
+  std::vector<int32_t> prompt = {};  // token ids, at least 1, at most the context
+  int32_t max_tokens = -1;           // generated per choice; -1: until the end or the context's
+  bool ignore_end = false;           // tokens that end a generation are tokens like others
+  bool reuse_prompt = true;          // take what is in the KV memory already
+  int32_t n_logprobs = -1;           // -1: none; else so many alternatives per token, 0 to 20
+  // Of the prompt's tokens as well; only with n_logprobs from 0. It is then computed anew, in steps
+  // of few tokens: the KV memory has no logits.
   bool prompt_logprobs = false;
-  engine::SamplerOptions sampler = {};  // choice i samples with seed + i
+  engine::SamplerOptions sampler = {};                  // choice i samples with seed + i
   std::vector<std::shared_ptr<ChoiceSink>> sinks = {};  // one per choice, at least 1
 };
 

@@ -7,6 +7,7 @@
 #include <random>
 #include <utility>
 
+#include "hotset/base/json.h"
 #include "hotset/server/json_fields.h"
 
 namespace hotset::server {
@@ -132,18 +133,53 @@ ApiResult<void> check_roles(const text::ChatTemplate& chat_template, const ChatR
   return {};
 }
 
+ApiResult<void> check_prompt_length(const text::Tokenizer& tokenizer, const Prompt& prompt,
+                                    int32_t n_ctx) {
+  const auto* text = std::get_if<std::string>(&prompt.content);
+  const size_t n_tokens = text == nullptr ? 0 : text->size() / tokenizer.max_piece_bytes();
+  if (std::cmp_less_equal(n_tokens, n_ctx)) return {};
+  return std::unexpected(ApiError{
+      .message = fmt::format("{}: found a text of at least {} tokens, but the context holds "
+                             "{}; shorten it, or start the server with a larger -c",
+                             prompt.field, n_tokens, n_ctx),
+      .param = prompt.field,
+      .code = "context_length_exceeded"});
+}
+
+ApiResult<void> check_chat_length(const text::Tokenizer& tokenizer, const ChatRequest& request,
+                                  int32_t n_ctx) {
+  // As JSON a text is never shorter, so most chats are not read for this.
+  if (request.messages.size() / tokenizer.max_piece_bytes() <= static_cast<size_t>(n_ctx)) {
+    return {};
+  }
+  const size_t n_tokens = text::least_chat_tokens(tokenizer, request.messages);
+  if (std::cmp_less_equal(n_tokens, n_ctx)) return {};
+  return std::unexpected(ApiError{
+      .message = fmt::format("messages: found a chat of at least {} tokens, but the context holds "
+                             "{}; shorten it, or start the server with a larger -c",
+                             n_tokens, n_ctx),
+      .param = "messages",
+      .code = "context_length_exceeded"});
+}
+
 ApiResult<std::string> render_chat(const text::ChatTemplate& chat_template,
                                    const ChatRequest& request, const std::string& variables) {
-  Json merged = variables.empty() ? Json::object() : Json::parse(variables, nullptr, false);
-  if (!merged.is_object()) merged = Json::object();
-  if (!request.variables.empty()) merged.update(Json::parse(request.variables, nullptr, false));
+  Json merged = Json::object();
+  for (const std::string* given : {&variables, &request.variables}) {
+    if (given->empty()) continue;
+    const auto parsed = hotset::parse_json(*given);
+    if (parsed && parsed->is_object()) merged.update(*parsed);
+  }
   std::string messages = request.messages;
-  if (!chat_template.mentions("developer")) {
-    Json list = Json::parse(messages, nullptr, false);
-    for (Json& message : list) {
-      if (message["role"] == "developer") message["role"] = "system";
+  // Most chats have none, and need not be read once more.
+  if (!chat_template.mentions("developer") && messages.contains("developer")) {
+    auto list = hotset::parse_json(messages, text::kMaxChatJsonDepth);
+    if (list && list->is_array()) {
+      for (Json& message : *list) {
+        if (message["role"] == "developer") message["role"] = "system";
+      }
+      messages = list->dump(-1, ' ', false, Json::error_handler_t::replace);
     }
-    messages = list.dump(-1, ' ', false, Json::error_handler_t::replace);
   }
   auto rendered = chat_template.render({.messages = std::move(messages),
                                         .tools = request.tools,
@@ -151,10 +187,9 @@ ApiResult<std::string> render_chat(const text::ChatTemplate& chat_template,
                                         .add_generation_prompt = request.add_generation_prompt,
                                         .now = local_time()});
   if (rendered) return *std::move(rendered);
+  // A limit of the sandbox is not the caller's fault (503): the same chat may pass another time.
   ApiError error = api_error(rendered.error());
-  // Messages that cost a template too much are the caller's.
-  if (error.status >= 500) error.status = 400;
-  error.param = "messages";
+  if (error.status < 500) error.param = "messages";
   return std::unexpected(std::move(error));
 }
 

@@ -70,6 +70,16 @@ ApiResult<JobPrompt> job_prompt(const text::Tokenizer& tokenizer, const Prompt& 
 // Errors: 400: a role that neither OpenAI's API nor the template knows.
 ApiResult<void> check_roles(const text::ChatTemplate& chat_template, const ChatRequest& request);
 
+// Whether a prompt could fit into a context of `n_ctx` tokens, by its length alone: one that is far
+// too long costs no tokenizing. Errors: 400.
+ApiResult<void> check_prompt_length(const text::Tokenizer& tokenizer, const Prompt& prompt,
+                                    int32_t n_ctx);
+
+// Whether a chat could fit into a context of `n_ctx` tokens, by the length of its texts alone:
+// nothing is rendered, so that a chat that is far too long keeps nobody waiting. Errors: 400.
+ApiResult<void> check_chat_length(const text::Tokenizer& tokenizer, const ChatRequest& request,
+                                  int32_t n_ctx);
+
 // What a chat's messages become. Errors: 400: the template refuses them; 503: it takes too much.
 ApiResult<std::string> render_chat(const text::ChatTemplate& chat_template,
                                    const ChatRequest& request, const std::string& variables);

@@ -43,6 +43,16 @@ void address_text(const sockaddr_storage& address, socklen_t n_bytes, std::strin
   port = std::atoi(service.data());
 }
 
+// An answer without a handler's help, behind which the connection ends.
+std::string refusal(const ApiError& error) {
+  const std::string body = error_body(error);
+  return fmt::format(
+      "HTTP/1.1 {} {}\r\nContent-Type: application/json; charset=utf-8\r\n{}Connection: close\r\n"
+      "Content-Length: {}\r\n\r\n{}",
+      error.status, httplib::status_message(error.status),
+      error.status == 503 ? "Retry-After: 1\r\n" : "", body.size(), body);
+}
+
 // Takes what the client still sends, for a moment: a connection that is closed over unread bytes is
 // reset, and the client might lose the answer.
 void linger(int fd) {
@@ -104,24 +114,62 @@ bool Connection::wait_for_request(const std::atomic<bool>& stops) {
   return true;
 }
 
-void Connection::header_is_read() {
+ssize_t Connection::receive() {
+  constexpr size_t kPiece = 1 << 16;
+  const size_t n_before = buffer_.size();
+  buffer_.resize(n_before + kPiece);
+  ssize_t n = -1;
+  do {
+    n = recv(fd_, buffer_.data() + n_before, kPiece, 0);
+  } while (n < 0 && errno == EINTR);
+  buffer_.resize(n_before + (n > 0 ? static_cast<size_t>(n) : 0));
+  return n;
+}
+
+ApiResult<void> Connection::read_head() {
+  buffer_.erase(0, taken_);
+  taken_ = 0;
+  size_t n_checked = 0;
+  bool may_skip_line = true;  // behind the body before, as some old clients send one
+  while (true) {
+    if (may_skip_line && buffer_.starts_with("\r\n")) {
+      buffer_.erase(0, 2);
+      may_skip_line = false;
+    }
+    if (buffer_ != "\r") {
+      HOTSET_TRY(const std::optional<size_t> end, find_head_end(buffer_, n_checked));
+      n_checked = buffer_.size();
+      if (end) {
+        HOTSET_TRY(head_, parse_request_head(std::string_view(buffer_).substr(0, *end)));
+        // Who has sent some of the body already does not wait.
+        owes_continue_ = head_.expects_continue && buffer_.size() == *end;
+        buffer_.replace(0, *end, head_for_library(head_));
+        break;
+      }
+    }
+    const double left_s = (deadline_us_ - now_us()) / 1e6;
+    if (left_s <= 0 || !wait(POLLIN, left_s)) {
+      return std::unexpected(
+          ApiError{.status = 408, .message = "the header of the request came too slowly"});
+    }
+    if (receive() <= 0) return std::unexpected(ApiError{.status = 0});
+  }
   deadline_us_ = now_us() + limits_.body_s * 1e6;
   gap_s_ = limits_.read_gap_s;
+  return {};
 }
 
 ssize_t Connection::read(char* out, size_t n_bytes) {
   if (taken_ == buffer_.size()) {
+    if (std::exchange(owes_continue_, false)) {
+      constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
+      if (write(kContinue.data(), kContinue.size()) <= 0) return -1;
+    }
     const double left_s = (deadline_us_ - now_us()) / 1e6;
     if (left_s <= 0 || !wait(POLLIN, std::min(gap_s_, left_s))) return -1;
-    constexpr size_t kPiece = 1 << 16;
-    buffer_.resize(kPiece);
+    buffer_.clear();
     taken_ = 0;
-    ssize_t n = -1;
-    do {
-      n = recv(fd_, buffer_.data(), buffer_.size(), 0);
-    } while (n < 0 && errno == EINTR);
-    buffer_.resize(n > 0 ? static_cast<size_t>(n) : 0);
-    if (n <= 0) return n;
+    if (const ssize_t n = receive(); n <= 0) return n;
   }
   const size_t n = std::min(n_bytes, buffer_.size() - taken_);
   std::memcpy(out, buffer_.data() + taken_, n);
@@ -216,8 +264,9 @@ Status HttpListener::bind(const std::string& host, int port) {
   return {};
 }
 
-void HttpListener::start() {
+void HttpListener::start(std::function<void(int status)> on_refused) {
   HOTSET_CHECK(listen_fd_ >= 0);
+  on_refused_ = std::move(on_refused);
   svr_sock_ = listen_fd_;  // httplib cuts answers off where it has none
   accepting_ = std::thread([this] { accept_connections(); });
 }
@@ -225,45 +274,71 @@ void HttpListener::start() {
 void HttpListener::accept_connections() {
   while (!stops_) {
     pollfd p{.fd = listen_fd_, .events = POLLIN, .revents = 0};
-    if (poll(&p, 1, static_cast<int>(kSliceS * 1e3)) <= 0) continue;
-    const int fd = accept4(listen_fd_, nullptr, nullptr, SOCK_CLOEXEC);
-    if (fd < 0) {
-      // Nothing that one connection does may end the others; without descriptors, wait for some.
-      if (errno == EMFILE || errno == ENFILE) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(20));
-      }
-      continue;
-    }
-    const int on = 1;
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-    // What a client does not read waits in the kernel's memory up to here, for every connection.
-    setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &kSendBuffer, sizeof(kSendBuffer));
-    bool is_full = false;
-    {
-      const std::lock_guard lock(mutex_);
-      is_full = n_threads_ >= limits_.max_connections;
-      n_threads_ += is_full ? 0 : 1;
-    }
-    if (is_full) {
-      const std::string body = error_body(
-          {.status = 503, .message = "as many connections are open as are accepted; try later"});
-      const std::string answer = fmt::format(
-          "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n"
-          "Retry-After: 1\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{}",
-          body.size(), body);
-      send(fd, answer.data(), answer.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-      close(fd);
-      continue;
-    }
-    try {
-      std::thread([this, fd] { serve(fd); }).detach();
-    } catch (const std::system_error& error) {
-      log_warning("a connection was closed: no thread for it: {}", error.what());
-      close(fd);
-      const std::lock_guard lock(mutex_);
-      --n_threads_;
-    }
+    const bool is_ready = poll(&p, 1, static_cast<int>(kSliceS * 1e3)) > 0;
+    close_refused();
+    if (is_ready) accept_one();
   }
+  for (const Refused& refused : refused_) close(refused.fd);
+}
+
+void HttpListener::accept_one() {
+  const int fd = accept4(listen_fd_, nullptr, nullptr, SOCK_CLOEXEC);
+  if (fd < 0) {
+    // Nothing that one connection does may end the others; without descriptors, wait for some.
+    if (errno == EMFILE || errno == ENFILE) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+    return;
+  }
+  const int on = 1;
+  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+  // What a client does not read waits in the kernel's memory up to here, for every connection.
+  setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &kSendBuffer, sizeof(kSendBuffer));
+  bool is_full = false;
+  {
+    const std::lock_guard lock(mutex_);
+    is_full = n_threads_ >= limits_.max_connections;
+    n_threads_ += is_full ? 0 : 1;
+  }
+  if (is_full) {
+    return refuse(fd, fmt::format("{} connections are open, as many as are accepted "
+                                  "(--max-connections); try again later",
+                                  limits_.max_connections));
+  }
+  try {
+    std::thread([this, fd] { serve(fd); }).detach();
+  } catch (const std::system_error& error) {
+    log_warning("a connection was refused: no thread for it: {}", error.what());
+    refuse(fd, "no thread for this connection; try again later");
+    const std::lock_guard lock(mutex_);
+    --n_threads_;
+  }
+}
+
+void HttpListener::refuse(int fd, const std::string& message) {
+  constexpr size_t kMost = 64;
+  constexpr double kKeptUs = 1e6;
+  const std::string answer = refusal({.status = 503, .message = message});
+  send(fd, answer.data(), answer.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  // Its request is on the way: closed now, the connection would be reset, and with it the answer.
+  shutdown(fd, SHUT_WR);
+  refused_.push_back({.fd = fd, .until_us = now_us() + kKeptUs});
+  if (refused_.size() > kMost) {
+    close(refused_.front().fd);
+    refused_.pop_front();
+  }
+  on_refused_(503);
+}
+
+void HttpListener::close_refused() {
+  std::erase_if(refused_, [](const Refused& refused) {
+    std::array<char, 1 << 12> rest{};
+    const ssize_t n = recv(refused.fd, rest.data(), rest.size(), MSG_DONTWAIT);
+    const bool has_left = n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);
+    const bool ends = has_left || now_us() > refused.until_us;
+    if (ends) close(refused.fd);
+    return ends;
+  });
 }
 
 void HttpListener::serve(int fd) {
@@ -281,6 +356,14 @@ void HttpListener::serve(int fd) {
     connection.get_remote_ip_and_port(remote_ip, remote_port);
     connection.get_local_ip_and_port(local_ip, local_port);
     while (!stops_ && !connection.closes() && connection.wait_for_request(stops_)) {
+      if (const ApiResult<void> head = connection.read_head(); !head) {
+        if (head.error().status == 0) break;
+        const std::string answer = refusal(head.error());
+        connection.write(answer.data(), answer.size());
+        connection.close_afterwards();
+        on_refused_(head.error().status);
+        break;
+      }
       bool is_closed = false;
       const bool goes_on = process_request(connection, remote_ip, remote_port, local_ip, local_port,
                                            false, is_closed, [](httplib::Request&) {});

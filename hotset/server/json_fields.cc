@@ -6,39 +6,10 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "hotset/base/json.h"
 #include "hotset/text/utf8.h"
 
 namespace hotset::server {
-namespace {
-
-// Whether brackets of `text` are nested more deeply than is accepted. The parser itself would go as
-// deep as the text does, and so would everything that walks the value.
-bool is_too_deep(std::string_view text) {
-  int depth = 0;
-  bool in_string = false;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (in_string) {
-      if (c == '\\') ++i;
-      if (c == '"') in_string = false;
-    } else if (c == '"') {
-      in_string = true;
-    } else if (c == '[' || c == '{') {
-      if (++depth > kMaxJsonDepth) return true;
-    } else if (c == ']' || c == '}') {
-      --depth;
-    }
-  }
-  return false;
-}
-
-// What the parser says, without its own name and number in front.
-std::string reason(std::string_view what) {
-  const size_t end = what.find("] ");
-  return std::string(end == std::string_view::npos ? what : what.substr(end + 2));
-}
-
-}  // namespace
 
 std::string shortened(std::string text) {
   constexpr size_t kMost = 60;
@@ -49,16 +20,9 @@ std::string shortened(std::string text) {
 }
 
 ApiResult<Json> parse_json(std::string_view text) {
-  if (is_too_deep(text)) {
-    return std::unexpected(ApiError{
-        .message = fmt::format("the body is nested more than {} levels deep", kMaxJsonDepth)});
-  }
-  try {
-    return Json::parse(text);
-  } catch (const Json::exception& error) {
-    return std::unexpected(ApiError{
-        .message = fmt::format("the body is no JSON: {}", shortened(reason(error.what())))});
-  }
+  auto json = hotset::parse_json(text);
+  if (json) return *std::move(json);
+  return std::unexpected(ApiError{.message = "the body is " + json.error().message});
 }
 
 std::string found_text(const Json& value) {

@@ -17,10 +17,7 @@ namespace hotset::server {
 
 using Json = nlohmann::ordered_json;
 
-// How deep arrays and objects may be nested. More is nobody's request, and costs stack.
-inline constexpr int kMaxJsonDepth = 64;
-
-// The value of a JSON text. Errors: no JSON (with the place), or nested too deeply.
+// The value of a body. Errors: no JSON (with the place), or nested too deeply (base/json.h).
 ApiResult<Json> parse_json(std::string_view text);
 
 // A text for messages, cut where it is long.

@@ -1,11 +1,12 @@
 #include "hotset/text/chat_template.h"
 
-#include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 
+#include "hotset/base/json.h"
 #include "hotset/text/embedded_files.h"
+#include "hotset/text/script_pool.h"
 #include "hotset/text/text_marks.h"
 
 namespace hotset::text {
@@ -15,8 +16,7 @@ using nlohmann::ordered_json;
 
 constexpr const char* kObject = "hotset";  // what the scripts define
 
-// Of messages and tools. Far below what would be deep for the parser or the sandbox.
-constexpr int kMaxJsonDepth = 200;
+constexpr std::string_view kWhiteSpace = " \t\r\n";
 // Integers beyond are not whole numbers of JavaScript's.
 constexpr int64_t kMaxScriptInteger = int64_t{1} << 53;
 
@@ -29,13 +29,8 @@ ordered_json exact_number(std::string digits) {
   return ordered_json::object({{std::string(kReservedMark), std::move(digits)}});
 }
 
-// A copy of `json` with marks in all strings. Errors: kInvalidArgument: nested too deeply.
-Result<ordered_json> with_marks(const ordered_json& json, const TextMarker& marker,
-                                std::string_view what, int depth = 0) {
-  if (depth > kMaxJsonDepth) {
-    return make_error(ErrorCode::kInvalidArgument, "{}: found more than {} levels, expected fewer",
-                      what, kMaxJsonDepth);
-  }
+// A copy of `json` with marks in all strings.
+ordered_json with_marks(const ordered_json& json, const TextMarker& marker) {
   if (json.is_string()) return marker.marked(json.get_ref<const std::string&>());
   if (json.is_number_float()) return exact_number(json.dump());
   if (json.is_number_unsigned() ? json.get<uint64_t>() > uint64_t{kMaxScriptInteger}
@@ -45,7 +40,7 @@ Result<ordered_json> with_marks(const ordered_json& json, const TextMarker& mark
   if (!json.is_structured()) return json;
   ordered_json copy = json.is_array() ? ordered_json::array() : ordered_json::object();
   for (const auto& [key, value] : json.items()) {
-    HOTSET_TRY(ordered_json marked, with_marks(value, marker, what, depth + 1));
+    ordered_json marked = with_marks(value, marker);
     if (json.is_array()) {
       copy.push_back(std::move(marked));
     } else {
@@ -56,10 +51,12 @@ Result<ordered_json> with_marks(const ordered_json& json, const TextMarker& mark
 }
 
 Result<ordered_json> parse(std::string_view text, std::string_view what, bool is_array) {
-  ordered_json json = ordered_json::parse(text, nullptr, false);
-  if (json.is_discarded()) {
-    return make_error(ErrorCode::kInvalidArgument, "{}: found no JSON", what);
+  auto parsed = parse_json(text, kMaxChatJsonDepth);
+  if (!parsed) {
+    return make_error(ErrorCode::kInvalidArgument, "{}: found a text that is {}", what,
+                      parsed.error().message);
   }
+  ordered_json json = *std::move(parsed);
   if (is_array ? json.is_array() : json.is_object()) return json;
   return make_error(ErrorCode::kInvalidArgument, "{}: found {}, expected {}", what,
                     json.type_name(), is_array ? "an array" : "an object");
@@ -91,9 +88,8 @@ bool set_arguments(ordered_json& messages, bool as_objects) {
       has_some = true;
       if (!as_objects && arguments->is_object()) *arguments = dump(*arguments);
       if (!as_objects || !arguments->is_string()) continue;
-      ordered_json parsed =
-          ordered_json::parse(arguments->get_ref<const std::string&>(), nullptr, false);
-      if (parsed.is_object()) *arguments = std::move(parsed);
+      auto parsed = parse_json(arguments->get_ref<const std::string&>());
+      if (parsed && parsed->is_object()) *arguments = *std::move(parsed);
     }
   }
   return has_some;
@@ -114,10 +110,11 @@ std::unexpected<Error> template_error(ErrorCode code, std::string_view name, int
 
 // Errors: what the scripts reported, as JSON.
 Result<std::string> read_result(const std::string& result, std::string_view name) {
-  const ordered_json json = ordered_json::parse(result, nullptr, false);
-  if (!json.is_object()) {
+  const auto parsed = parse_json(result);
+  if (!parsed || !parsed->is_object()) {
     return make_error(ErrorCode::kInternal, "{}: the scripts gave no result", name);
   }
+  const ordered_json& json = *parsed;
   if (json.contains("text")) return json["text"].get<std::string>();
   const std::string kind = json.value("kind", "internal");
   std::string message = json.value("message", "");
@@ -129,9 +126,9 @@ Result<std::string> read_result(const std::string& result, std::string_view name
 }
 
 // The scripts with the template in them.
-Result<std::unique_ptr<ScriptRuntime>> start(const std::string& source,
-                                             const ChatTemplateOptions& options) {
-  HOTSET_TRY(auto runtime, ScriptRuntime::create(options.limits));
+Result<std::unique_ptr<ScriptRuntime>> start(const std::string& source, const std::string& name,
+                                             const ScriptLimits& limits) {
+  HOTSET_TRY(auto runtime, ScriptRuntime::create(limits));
   std::string library = "globalThis.jinja = (function () { const module = { exports: {} };\n";
   library += "let exports = module.exports;\n";
   for (const EmbeddedFile& file : jinja_library()) library += file.content;
@@ -141,10 +138,10 @@ Result<std::unique_ptr<ScriptRuntime>> start(const std::string& source,
     if (loaded) loaded = runtime->load(file.name, file.content);
   }
   if (loaded) loaded = runtime->seal();
-  if (!loaded) return add_context(std::move(loaded).error(), options.name);
+  if (!loaded) return add_context(std::move(loaded).error(), name);
   const auto compiled = runtime->call(kObject, "compile", source);
-  if (!compiled) return add_context(compiled.error(), options.name);
-  HOTSET_RETURN_IF_ERROR(read_result(*compiled, options.name));
+  if (!compiled) return add_context(compiled.error(), name);
+  HOTSET_RETURN_IF_ERROR(read_result(*compiled, name));
   return runtime;
 }
 
@@ -154,8 +151,7 @@ struct ChatTemplate::State {
   std::string source;
   ChatTemplateOptions options;
   TextMarker marker;
-  std::mutex mutex;
-  std::unique_ptr<ScriptRuntime> runtime;  // null where the last rendering hit a limit
+  std::unique_ptr<ScriptPool> pool;  // its runtimes know the members above
 };
 
 ChatTemplate::ChatTemplate(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -163,14 +159,17 @@ ChatTemplate::ChatTemplate(ChatTemplate&&) noexcept = default;
 ChatTemplate& ChatTemplate::operator=(ChatTemplate&&) noexcept = default;
 ChatTemplate::~ChatTemplate() = default;
 
+Bytes ChatTemplate::used_memory() const { return state_->pool->used_memory(); }
 const std::string& ChatTemplate::name() const { return state_->options.name; }
 const std::string& ChatTemplate::source() const { return state_->source; }
 
 Result<ChatTemplate> ChatTemplate::create(std::string source, ChatTemplateOptions options) {
-  HOTSET_TRY(auto runtime, start(source, options));
   TextMarker marker(options.special_tokens);
   auto state = std::make_unique<State>(std::move(source), std::move(options), std::move(marker));
-  state->runtime = std::move(runtime);
+  const auto make = [known = state.get()](const ScriptLimits& limits) {
+    return start(known->source, known->options.name, limits);
+  };
+  HOTSET_TRY(state->pool, ScriptPool::create(make, {.limits = state->options.limits}));
   return ChatTemplate(std::move(state));
 }
 
@@ -199,7 +198,7 @@ Result<std::string> ChatTemplate::render(const ChatInput& input) const {
 Result<std::string> ChatTemplate::render_with(const ordered_json& given,
                                               const ChatInput& input) const {
   const ChatTemplateOptions& options = state_->options;
-  HOTSET_TRY(ordered_json variables, with_marks(given, state_->marker, "messages"));
+  ordered_json variables = with_marks(given, state_->marker);
   // The template's own: no marks.
   variables["bos_token"] = options.bos_token;
   variables["eos_token"] = options.eos_token;
@@ -207,17 +206,17 @@ Result<std::string> ChatTemplate::render_with(const ordered_json& given,
   const std::string argument =
       dump(ordered_json{{"variables", std::move(variables)}, {"now", time_fields(input.now)}});
 
-  const std::scoped_lock lock(state_->mutex);
-  if (!state_->runtime) {
-    HOTSET_TRY(state_->runtime, start(state_->source, options));
-  }
-  const auto result = state_->runtime->call(kObject, "render", argument);
-  if (result) return read_result(*result, options.name);
   int64_t line = 0;
-  if (const auto where = state_->runtime->call(kObject, "where", "")) {
-    line = std::strtoll(where->c_str(), nullptr, 10);
-  }
-  if (state_->runtime->is_spent()) state_->runtime.reset();
+  const auto result = [&]() -> Result<std::string> {
+    HOTSET_TRY(const ScriptPool::Lease runtime, state_->pool->take(argument.size()));
+    auto text = runtime->call(kObject, "render", argument);
+    if (text) return text;
+    if (const auto where = runtime->call(kObject, "where", "")) {
+      line = std::strtoll(where->c_str(), nullptr, 10);
+    }
+    return text;
+  }();
+  if (result) return read_result(*result, options.name);
   return template_error(result.error().code, options.name, line, result.error().message);
 }
 
@@ -238,6 +237,29 @@ ChatTemplateOptions chat_template_options(const Tokenizer& tokenizer) {
     if (id == tokenizer.eos()) options.eos_token = piece;
   }
   return options;
+}
+
+size_t least_chat_tokens(const Tokenizer& tokenizer, std::string_view messages) {
+  const auto list = parse_json(messages, kMaxChatJsonDepth);
+  if (!list || !list->is_array()) return 0;
+  size_t n_tokens = 0;
+  const auto add = [&](const ordered_json& text) {
+    if (!text.is_string()) return;
+    const auto& bytes = text.get_ref<const std::string&>();
+    const size_t begin = bytes.find_first_not_of(kWhiteSpace);
+    if (begin == std::string::npos) return;
+    n_tokens += (bytes.find_last_not_of(kWhiteSpace) + 1 - begin) / tokenizer.max_piece_bytes();
+  };
+  for (const ordered_json& message : *list) {
+    if (!message.is_object() || message.value("role", ordered_json()) == "assistant") continue;
+    const auto content = message.find("content");
+    if (content == message.end()) continue;
+    if (!content->is_array()) add(*content);
+    for (const ordered_json& part : content->is_array() ? *content : ordered_json::array()) {
+      if (part.is_object()) add(part.value("text", ordered_json()));
+    }
+  }
+  return n_tokens;
 }
 
 Result<std::vector<int32_t>> encode_chat(const Tokenizer& tokenizer, std::string_view rendered) {

@@ -1,7 +1,7 @@
 // Chat templates: a model's own Jinja text turns messages into the text that the model was trained
 // to go on from. It is rendered by @huggingface/jinja in a sandbox (script_runtime.h); templates
 // come with models, from anywhere, so they get bounded memory and time, and reach nothing.
-// Thread-safe: any number of threads may render; they take turns.
+// Thread-safe: any number of threads may render; a few at once (script_pool.h), the others wait.
 #ifndef HOTSET_TEXT_CHAT_TEMPLATE_H_
 #define HOTSET_TEXT_CHAT_TEMPLATE_H_
 
@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "hotset/base/error.h"
+#include "hotset/base/json.h"
 #include "hotset/text/script_runtime.h"
 #include "hotset/text/tokenizer.h"
 
@@ -32,6 +33,11 @@ struct ChatTemplateOptions {
 // end a generation, and user-defined ones that look like signs between model and runtime
 // ("<|...|>").
 ChatTemplateOptions chat_template_options(const Tokenizer& tokenizer);
+
+// How deep the JSON of a ChatInput may be nested: a request of base/json.h's depth that has such
+// texts of JSON within, made objects. What is nested less than that is rendered, and not too deep
+// for the sandbox, whatever the template does with it.
+inline constexpr int kMaxChatJsonDepth = 2 * kMaxJsonDepth + 8;
 
 // What a template gets, as JSON. Strings in it count as written by anyone; they get marks.
 struct ChatInput {
@@ -61,6 +67,9 @@ class ChatTemplate {
   // kUnsupported: as create().
   Result<std::string> render(const ChatInput& input) const;
 
+  // What the sandbox holds now, over all renderings.
+  Bytes used_memory() const;
+
   const std::string& name() const;
   const std::string& source() const;
   // Whether the text of the template has `word` in it: what it may know of, "tools" for instance.
@@ -79,6 +88,12 @@ class ChatTemplate {
 // those in messages are text. BOS is in front once, if texts of this model begin with it, whether
 // the template writes it or not. Errors: as Tokenizer::encode().
 Result<std::vector<int32_t>> encode_chat(const Tokenizer& tokenizer, std::string_view rendered);
+
+// The fewest tokens that `messages` (JSON as in ChatInput) can become, so that a chat that is far
+// too long is refused before it costs anything. Counts what every template writes: texts that are
+// not the assistant's, of which templates drop what it thought, without the white space around
+// them. 0 where `messages` are no messages.
+size_t least_chat_tokens(const Tokenizer& tokenizer, std::string_view messages);
 
 }  // namespace hotset::text
 

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
 #include <vector>
@@ -72,7 +73,7 @@ TEST(ChatTemplate, RendersMessagesAndVariables) {
 
 TEST(ChatTemplate, RefusesInputOfTheWrongForm) {
   expect_error(render("", {.messages = "[1, "}), ErrorCode::kInvalidArgument,
-               "messages: found no JSON");
+               "messages: found a text that is no JSON: ");
   expect_error(render("", {.messages = "{}"}), ErrorCode::kInvalidArgument,
                "messages: found object, expected an array");
   expect_error(render("", {.messages = "[{}, 3]"}), ErrorCode::kInvalidArgument,
@@ -83,7 +84,7 @@ TEST(ChatTemplate, RefusesInputOfTheWrongForm) {
                "variables of the chat template: found array, expected an object");
   const std::string deep = std::string(500, '[') + std::string(500, ']');
   expect_error(render("", {.messages = "[{\"content\": " + deep + "}]"}),
-               ErrorCode::kInvalidArgument, "more than 200 levels");
+               ErrorCode::kInvalidArgument, "messages: found a text that is nested more than 136 levels deep");
 }
 
 TEST(ChatTemplate, NamesTheLineOfWrongSyntax) {
@@ -192,6 +193,42 @@ TEST(ChatTemplate, ReachesNothingButItsVariables) {
                                  "{{ (" + value + ")['" + name + "'] is defined }}");
       EXPECT_EQ(result, "FalseFalse") << value << "." << name;
     }
+  }
+}
+
+// A question, two calls of tools with their results, and an answer, `n` times.
+std::string long_chat(int n) {
+  nlohmann::json messages = {{{"role", "system"}, {"content", "Answer in French."}}};
+  for (int i = 0; i < n; ++i) {
+    const std::string id = "call_" + std::to_string(i);
+    const nlohmann::json call = {
+        {"id", id},
+        {"type", "function"},
+        {"function", {{"name", "weather"}, {"arguments", R"({"city": "Paris", "days": [1, 2.5]})"}}}};
+    messages.push_back({{"role", "user"}, {"content", "And the weather of day " + id + "?"}});
+    messages.push_back({{"role", "assistant"}, {"content", ""}, {"tool_calls", {call, call}}});
+    messages.push_back({{"role", "tool"}, {"tool_call_id", id}, {"content", "rain"}});
+    messages.push_back({{"role", "assistant"}, {"content", "<think>\nHm.\n</think>\nIl pleut."}});
+  }
+  return messages.dump();
+}
+
+constexpr const char* kWeatherTool = R"([{"type": "function", "function": {"name": "weather",
+    "description": "Of a day", "parameters": {"type": "object", "properties": {
+    "city": {"type": "string", "description": "Where"},
+    "days": {"type": "array", "items": {"type": "number"}}}, "required": ["city"]}}}])";
+
+TEST(ChatTemplate, AThousandChatsLeaveMemoryFlat) {
+  const ChatTemplate made = make(std::string(*builtin_chat_template("gpt-oss")),
+                                 {.special_tokens = {"<|start|>", "<|end|>"}});
+  const Bytes before = made.used_memory();
+  const std::string messages = long_chat(3);
+  const std::string refused = R"([{"role": "user", "content": 1, "tool_calls": [{}]}])";
+  for (int i = 0; i < 1000; ++i) {
+    const auto rendered = made.render({.messages = messages, .tools = kWeatherTool});
+    ASSERT_TRUE(rendered) << rendered.error().message;
+    if (i % 10 == 0) (void)made.render({.messages = refused});
+    ASSERT_LE(made.used_memory(), before + mib(2)) << i;
   }
 }
 
@@ -324,6 +361,66 @@ TEST(ChatTemplate, ArgumentsOfCallsComeAsTheTemplateTakesThem) {
   const auto refused = make("{{ raise_exception('never') }}").render(odd);
   ASSERT_FALSE(refused);
   EXPECT_THAT(refused.error().message, HasSubstr("never"));
+}
+
+TEST(ChatTemplate, ArgumentsThatAreNestedTooDeeplyStayText) {
+  const auto deep = [](int depth) {
+    std::string text;
+    for (int i = 0; i < depth; ++i) text += R"({"a":)";
+    return text + "1" + std::string(static_cast<size_t>(depth), '}');
+  };
+  const auto rendered = [](const std::string& arguments) {
+    const nlohmann::json call = {{"function", {{"name", "f"}, {"arguments", arguments}}}};
+    const nlohmann::json messages = {{{"role", "assistant"}, {"tool_calls", {call}}}};
+    return make("{{ messages[0].tool_calls[0].function.arguments is mapping }} "
+                "{{ messages[0].tool_calls[0].function.arguments | tojson | length }}")
+        .render({.messages = messages.dump()});
+  };
+  EXPECT_EQ(rendered(deep(kMaxJsonDepth)), "True 449");
+  // As a text within quotes, with a backslash in front of every other quote.
+  for (const int depth : {kMaxJsonDepth + 1, 70000}) {
+    EXPECT_EQ(rendered(deep(depth)), fmt::format("False {}", depth * 8 + 3));
+  }
+}
+
+TEST(ChatTemplate, ReadsTheEndsAndTheLengthOfLongTexts) {
+  const std::string face = "😀";
+  const std::string long_text = " \t" + face + std::string(3 << 20, 'x') + face + " \n";
+  const ChatInput input{
+      .messages = nlohmann::json({{{"content", long_text}}}).dump()};
+  // As lists of characters they would take a hundred times as much.
+  const ChatTemplateOptions options{.limits = {.memory = mib(64)}};
+  EXPECT_EQ(make("{{ messages[0].content | length }} {{ messages[0].content.strip() | length }} "
+                 "{{ (messages[0].content | trim).strip('😀') | length }} "
+                 "{{ messages[0].content.find('x') }}",
+                 options)
+                .render(input),
+            fmt::format("{} {} {} 3", (3 << 20) + 6, (3 << 20) + 2, 3 << 20));
+  EXPECT_EQ(make("{{ 'abc'[1:] }} {{ 'abc'[:-1] }} {{ 'abc'[2:1] }}{{ 'abc'[::-1] }} {{ 'a😀c'[1:] "
+                 "}} {{ 'abc'[-2] }} {{ '   '.strip() }}{{ 'xx😀x'.rstrip('x') }}")
+                .render({}),
+            "bc ab cba 😀c b xx😀");
+}
+
+TEST(LeastChatTokens, CountsWhatEveryTemplateWrites) {
+  const Vocabulary v = chatml_vocabulary();
+  const size_t most = v.tokenizer.max_piece_bytes();
+  EXPECT_EQ(most, std::string_view("<|user_sign|>").size());
+  const std::string text(most * 10 + 3, 'x');
+  const auto of = [&](const char* format) {
+    return least_chat_tokens(v.tokenizer, fmt::format(fmt::runtime(format), text));
+  };
+  EXPECT_EQ(of(R"([{{"role": "user", "content": "{0}"}}, {{"role": "tool", "content": " {0} "}}])"),
+            20U);
+  EXPECT_EQ(of(R"([{{"role": "user", "content": [{{"type": "text", "text": "{0}"}}, 3]}}, 4])"),
+            10U);
+  EXPECT_EQ(of(R"([{{"role": "assistant", "content": "{0}"}}, {{"content": null, "x": "{0}"}}])"),
+            0U);
+  for (const char* none : {"", "{}", "[", "[1]", R"([{"role": 1, "content": " \n"}])"}) {
+    EXPECT_EQ(least_chat_tokens(v.tokenizer, none), 0U) << none;
+  }
+  // It is a bound: no text has fewer tokens.
+  EXPECT_LE(of(R"([{{"role": "user", "content": "{0}"}}])"), v.tokenizer.encode(text)->size());
 }
 
 // --- Built-in templates

@@ -23,14 +23,23 @@ struct alignas(std::max_align_t) Block {
 
 }  // namespace
 
+bool ScriptMemory::add(int64_t n_bytes) {
+  const int64_t before = used_.fetch_add(n_bytes, std::memory_order_relaxed);
+  if (n_bytes <= 0 || before + n_bytes <= limit_.count) return true;
+  used_.fetch_sub(n_bytes, std::memory_order_relaxed);
+  return false;
+}
+
 struct ScriptRuntime::State {
   ScriptLimits limits;
   double deadline_us = 0;
   bool timed_out = false;
   bool memory_refused = false;
+  bool shared_refused = false;  // other runtimes hold the memory
   bool spent = false;
-  int64_t used = 0;  // bytes
+  int64_t used = 0;  // bytes, with their headers
   int64_t peak = 0;
+  int64_t live = 0;  // `used` after the last collection
   Block blocks = {.previous = &blocks, .next = &blocks};  // a ring with this one as its end
   JSRuntime* runtime = nullptr;
   JSContext* context = nullptr;
@@ -47,6 +56,7 @@ struct ScriptRuntime::State {
       unlink(block);
       std::free(block);
     }
+    if (limits.shared != nullptr) limits.shared->add(-used);
   }
 
   static void unlink(Block* block) {
@@ -63,49 +73,82 @@ struct ScriptRuntime::State {
 
   void begin_call(double time_us) {
     deadline_us = limits.clock->now_us() + time_us;
-    timed_out = memory_refused = false;
+    timed_out = memory_refused = shared_refused = false;
     JS_UpdateStackTop(runtime);  // the thread may be another one than last time
   }
 
+  static int64_t cost_of(size_t n_bytes) { return static_cast<int64_t>(sizeof(Block) + n_bytes); }
+
+  // Counts `change` bytes, here and where runtimes share memory. False: that would be too much.
+  bool count(int64_t change) {
+    if (used + change > limits.memory.count) return false;
+    if (limits.shared != nullptr && !limits.shared->add(change)) {
+      shared_refused = true;
+      return false;
+    }
+    used += change;
+    peak = std::max(peak, used);
+    return true;
+  }
+
+  // The library's own account, by which it decides when to collect what is in cycles.
+  static void book(JSMallocState& books, int64_t n_blocks, int64_t n_bytes) {
+    books.malloc_count += static_cast<size_t>(n_blocks);
+    books.malloc_size += static_cast<size_t>(n_bytes);
+  }
+
   // Memory for `n_bytes` in place of `old` (null: for nothing); null where there is not enough.
-  void* resize(void* old, size_t n_bytes) {
+  void* resize(JSMallocState& books, void* old, size_t n_bytes) {
     Block* block = old == nullptr ? nullptr : block_of(old);
-    const auto before = static_cast<int64_t>(block == nullptr ? 0 : block->n_bytes);
-    const bool fits = n_bytes < static_cast<size_t>(limits.memory.count) &&
-                      used - before + static_cast<int64_t>(n_bytes) <= limits.memory.count;
-    if (block != nullptr && fits) unlink(block);
-    auto* moved =
-        fits ? static_cast<Block*>(std::realloc(block, sizeof(Block) + n_bytes)) : nullptr;
+    const int64_t before = block == nullptr ? 0 : cost_of(block->n_bytes);
+    const bool is_countable = n_bytes < static_cast<size_t>(limits.memory.count);
+    const int64_t change = is_countable ? cost_of(n_bytes) - before : 0;
+    if (!is_countable || !count(change)) {
+      memory_refused = true;
+      return nullptr;
+    }
+    if (block != nullptr) unlink(block);
+    auto* moved = static_cast<Block*>(std::realloc(block, sizeof(Block) + n_bytes));
     if (moved == nullptr) {
-      if (block != nullptr && fits) link(block);
+      if (block != nullptr) link(block);
+      count(-change);
       memory_refused = true;
       return nullptr;
     }
     moved->n_bytes = n_bytes;
     link(moved);
-    used += static_cast<int64_t>(n_bytes) - before;
-    peak = std::max(peak, used);
+    book(books, block == nullptr ? 1 : 0, change);
     return moved + 1;
   }
 
   static Block* block_of(void* memory) { return static_cast<Block*>(memory) - 1; }
 
-  static void* allocate(JSMallocState* opaque, size_t n_bytes) {
-    return static_cast<State*>(opaque->opaque)->resize(nullptr, n_bytes);
+  static void* allocate(JSMallocState* books, size_t n_bytes) {
+    return static_cast<State*>(books->opaque)->resize(*books, nullptr, n_bytes);
   }
 
-  static void release(JSMallocState* opaque, void* memory) {
+  static void release(JSMallocState* books, void* memory) {
     if (memory == nullptr) return;
     Block* block = block_of(memory);
-    static_cast<State*>(opaque->opaque)->used -= static_cast<int64_t>(block->n_bytes);
+    const int64_t cost = cost_of(block->n_bytes);
+    static_cast<State*>(books->opaque)->count(-cost);
+    book(*books, -1, -cost);
     unlink(block);
     std::free(block);
   }
 
-  static void* reallocate(JSMallocState* opaque, void* memory, size_t n_bytes) {
-    if (n_bytes > 0) return static_cast<State*>(opaque->opaque)->resize(memory, n_bytes);
-    release(opaque, memory);
+  static void* reallocate(JSMallocState* books, void* memory, size_t n_bytes) {
+    if (n_bytes > 0) return static_cast<State*>(books->opaque)->resize(*books, memory, n_bytes);
+    release(books, memory);
     return nullptr;
+  }
+
+  // Scripts leave cycles behind, which only a collection frees; the library begins one where it
+  // makes an object, so that the last call's garbage would stay as long as nobody calls.
+  void collect() {
+    if (used <= live + kMaxGarbage.count || spent) return;
+    JS_RunGC(runtime);
+    live = used;
   }
 
   static size_t usable_size(const void* memory) {
@@ -150,6 +193,10 @@ struct ScriptRuntime::State {
 
   Status check_limits() {
     spent = spent || memory_refused || timed_out;
+    if (shared_refused) {
+      return make_error(ErrorCode::kOutOfMemory, "needs more memory than others leave of {}",
+                        to_string(limits.shared->limit()));
+    }
     if (memory_refused) {
       return make_error(ErrorCode::kOutOfMemory, "needs more than {} of memory",
                         to_string(limits.memory));
@@ -202,6 +249,7 @@ Status ScriptRuntime::load(std::string_view name, std::string_view source) {
                                 std::string(name).c_str(), JS_EVAL_TYPE_GLOBAL);
   if (JS_IsException(value)) return add_context(state_->failure().error(), name);
   JS_FreeValue(state_->context, value);
+  state_->collect();
   return state_->check_limits();
 }
 
@@ -226,10 +274,15 @@ Result<std::string> ScriptRuntime::call(const char* object, const char* function
   const JSValue result =
       JS_IsException(text) ? JS_EXCEPTION : JS_Call(context, callee, owner, 1, &text);
   for (const JSValue value : {text, callee, owner, global}) JS_FreeValue(context, value);
-  if (JS_IsException(result)) return state_->failure();
+  if (JS_IsException(result)) {
+    auto failed = state_->failure();
+    state_->collect();
+    return failed;
+  }
   const bool is_string = JS_IsString(result) != 0;
   std::string returned = is_string ? state_->text_of(result) : std::string();
   JS_FreeValue(context, result);
+  state_->collect();
   HOTSET_RETURN_IF_ERROR(state_->check_limits());
   if (!is_string) {
     return make_error(ErrorCode::kInternal, "{}.{}: found no string", object, function);
@@ -240,5 +293,7 @@ Result<std::string> ScriptRuntime::call(const char* object, const char* function
 bool ScriptRuntime::is_spent() const { return state_->spent; }
 
 Bytes ScriptRuntime::peak_memory() const { return {state_->peak}; }
+
+Bytes ScriptRuntime::used_memory() const { return {state_->used}; }
 
 }  // namespace hotset::text

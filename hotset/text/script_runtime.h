@@ -5,6 +5,8 @@
 #ifndef HOTSET_TEXT_SCRIPT_RUNTIME_H_
 #define HOTSET_TEXT_SCRIPT_RUNTIME_H_
 
+#include <atomic>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -15,10 +17,27 @@
 
 namespace hotset::text {
 
+// Memory that several runtimes share.
+// Thread-safe.
+class ScriptMemory {
+ public:
+  explicit ScriptMemory(Bytes limit) : limit_(limit) {}
+
+  Bytes limit() const { return limit_; }
+  Bytes used() const { return {used_.load(std::memory_order_relaxed)}; }
+  // Changes what is used by that much; false, and nothing changes, where that would be too much.
+  bool add(int64_t n_bytes);
+
+ private:
+  Bytes limit_;
+  std::atomic<int64_t> used_ = 0;  // bytes
+};
+
 struct ScriptLimits {
-  Bytes memory = mib(256);  // of everything that the scripts hold
+  Bytes memory = mib(256);  // of everything that the scripts hold, with what keeping it takes
   double time_us = 10e6;    // of one call
   const Clock* clock = &steady_clock();
+  std::shared_ptr<ScriptMemory> shared = {};  // with other runtimes; null: with none
 };
 
 class ScriptRuntime {
@@ -40,6 +59,11 @@ class ScriptRuntime {
   // too deeply; kInternal: any other exception of the script, or no string. After the first two
   // the scripts may be in any state: is_spent(). They can be asked about it, in a new call.
   Result<std::string> call(const char* object, const char* function, std::string_view argument);
+
+  // What the scripts hold now. What a call leaves behind is collected before it returns, as far as
+  // it is worth the time: of garbage there is never more than kMaxGarbage.
+  Bytes used_memory() const;
+  static constexpr Bytes kMaxGarbage = mib(1);
 
   // Whether a limit was hit, so that this runtime should not be used for anything else.
   bool is_spent() const;

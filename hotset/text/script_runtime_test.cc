@@ -75,6 +75,29 @@ TEST(ScriptRuntime, RefusesMemoryBeyondTheLimit) {
   EXPECT_FALSE(ScriptRuntime::create({.memory = {1000}}));
 }
 
+// What is only reachable from itself.
+constexpr const char* kMakeCycles =
+    "for (let i = 0; i < 20000; ++i) { const a = { text: 'x'.repeat(1000) + i }; a.self = a; } "
+    "return '';";
+
+TEST(ScriptRuntime, CollectsCyclesWhileAScriptRuns) {
+  // Twenty times the limit, if it stayed.
+  const auto runtime = make(kMakeCycles, {.memory = mib(4)});
+  const auto result = runtime->call("test", "run", "");
+  EXPECT_TRUE(result) << result.error().message;
+}
+
+TEST(ScriptRuntime, HoldsNoMoreAfterManyCalls) {
+  const auto runtime = make("const a = { x }; a.self = a; if (x === '!') throw a; return x;");
+  const Bytes before = runtime->used_memory();
+  const std::string text(100000, 'x');
+  for (int i = 0; i < 200; ++i) {
+    EXPECT_EQ(runtime->call("test", "run", text), text);
+    EXPECT_FALSE(runtime->call("test", "run", "!"));
+    ASSERT_LE(runtime->used_memory(), before + ScriptRuntime::kMaxGarbage) << i;
+  }
+}
+
 TEST(ScriptRuntime, BoundsTheDepthOfCalls) {
   for (const char* body :
        {"const f = (n) => f(n + 1) + 1; return String(f(0));",

@@ -171,7 +171,12 @@ Status Tokenizer::index_tokens() {
 
 void Tokenizer::make_pieces() {
   pieces_.reserve(spec_.tokens.size());
-  for (size_t id = 0; id < spec_.tokens.size(); ++id) pieces_.push_back(make_piece(spec_, id));
+  for (size_t id = 0; id < spec_.tokens.size(); ++id) {
+    pieces_.push_back(make_piece(spec_, id));
+    if (!is_special(token_type(spec_, id))) {
+      max_piece_bytes_ = std::max(max_piece_bytes_, pieces_.back().size());
+    }
+  }
 }
 
 Status Tokenizer::choose_bos_and_eos(bool default_bos) {

@@ -4,6 +4,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "hotset/base/json.h"
+
 namespace hotset::text {
 namespace {
 
@@ -11,8 +13,6 @@ using nlohmann::ordered_json;
 using Calls = std::optional<std::vector<ToolCall>>;
 
 constexpr std::string_view kWhiteSpace = " \t\r\n";
-// What is nested deeper is no call that anyone makes, and writing it takes stack.
-constexpr int kMaxJsonDepth = 100;
 
 std::string_view trimmed(std::string_view text) {
   const size_t begin = text.find_first_not_of(kWhiteSpace);
@@ -33,20 +33,8 @@ std::string dump(const ordered_json& json) {
   return json.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
 }
 
-// Brackets in strings count too: it is only a bound.
-bool is_flat_enough(std::string_view text) {
-  int depth = 0;
-  for (const char c : text) {
-    if (c == '[' || c == '{') ++depth;
-    if (c == ']' || c == '}') depth = std::max(0, depth - 1);
-    if (depth > kMaxJsonDepth) return false;
-  }
-  return true;
-}
-
 ordered_json parse(std::string_view text) {
-  if (!is_flat_enough(text)) return ordered_json(ordered_json::value_t::discarded);
-  return ordered_json::parse(text, nullptr, false);
+  return parse_json(text).value_or(ordered_json(ordered_json::value_t::discarded));
 }
 
 // Arguments as a model gives them: an object, or a string with one inside.

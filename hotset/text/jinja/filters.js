@@ -22,7 +22,7 @@
     if ((isArray(v) || isString(v)) && key instanceof hotset.IntegerValue) {
       const at = Number(key.value);
       if (isArray(v)) return v.value.at(at);
-      const c = characters(v.value).at(at);
+      const c = hotset.isPlain(v.value) ? v.value.at(at) : characters(v.value).at(at);
       return c === undefined ? undefined : str(c);
     }
     return undefined;

@@ -155,7 +155,8 @@
 
     slice(object, node, scope) {
       if (!isString(object) && !isArray(object)) throw new TemplateError(`${typeName(object)} cannot be sliced`);
-      const all = isString(object) ? hotset.characters(object.value) : object.value;
+      const isWide = isString(object) && !hotset.isPlain(object.value);
+      const all = isWide ? hotset.characters(object.value) : object.value;
       const bound = (n) => {
         const v = n === undefined ? new hotset.NullValue() : this.evaluate(n, scope);
         if (v instanceof hotset.NullValue) return undefined;
@@ -169,6 +170,7 @@
         n === undefined ? missing : Math.min(Math.max(n < 0 ? n + all.length : n, low), high);
       const begin = place(bound(node.start), step > 0 ? low : high);
       const end = place(bound(node.stop), step > 0 ? high : low);
+      if (typeof all === "string" && step === 1) return str(all.slice(begin, Math.max(begin, end)));
       const taken = [];
       for (let i = begin; step > 0 ? i < end : i > end; i += step) taken.push(all[i]);
       if (isString(object)) return str(taken.join(""));

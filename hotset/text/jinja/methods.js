@@ -34,14 +34,26 @@
   }
 
   function strip(value, chars, atStart, atEnd) {
-    const all = characters(value);
     const set = chars === null ? null : new Set(bare(chars));
-    const gone = (c) => (set === null ? kIsSpace.test(c) : set.has(bare(c)));
+    const gone = (c) => (set === null ? kIsSpace.test(c) : set.has(c));
+    const isMark = (at) => value[at] === hotset.mark;
     let begin = 0;
-    let end = all.length;
-    while (atStart && begin < end && gone(all[begin])) ++begin;
-    while (atEnd && end > begin && gone(all[end - 1])) --end;
-    return all.slice(begin, end).join("");
+    let end = value.length;
+    while (atStart && begin < end) {
+      const c = String.fromCodePoint(value.codePointAt(begin));
+      if (!gone(c)) break;
+      begin += c.length;
+      while (begin < end && isMark(begin)) ++begin;
+    }
+    while (atEnd && end > begin) {
+      let at = end - 1;
+      while (at > begin && isMark(at)) --at;
+      const isPair = at > begin && /^[\udc00-\udfff]$/.test(value[at]);
+      if (isPair) --at;
+      if (!gone(String.fromCodePoint(value.codePointAt(at)))) break;
+      end = at;
+    }
+    return value.slice(begin, end);
   }
 
   function stripMethod(atStart, atEnd) {
@@ -130,17 +142,17 @@
   const indexOf = (value, wanted, last) => {
     const [all, part] = [bare(value), bare(wanted)];
     const at = last ? all.lastIndexOf(part) : all.indexOf(part);
-    return at < 0 ? -1 : Array.from(all.slice(0, at)).length;
+    return at < 0 ? -1 : hotset.countCharacters(all.slice(0, at));
   };
   const allOf = (pattern) => (v) => bool(pattern.test(bare(v.value)));
   const hasCase = (value) => value.toUpperCase() !== value.toLowerCase();
   const pad = (v, args, place) => {
-    const chars = characters(v.value);
-    const n = numberArgument(args[0], 0, "width") - chars.length;
+    const length = hotset.countCharacters(v.value);
+    const n = numberArgument(args[0], 0, "width") - length;
     const fill = args[1] === undefined ? " " : textArgument(args, 1, "fill character");
     if (n <= 0) return str(v.value);
     const left = place === "left" ? 0 : place === "right" ? n
-                 : Math.floor(n / 2) + (n & (n + chars.length) & 1);
+                 : Math.floor(n / 2) + (n & (n + length) & 1);
     return str(fill.repeat(left) + v.value + fill.repeat(n - left));
   };
 

@@ -171,7 +171,9 @@
     }
     interpreter = new hotset.PythonInterpreter(scope);
     try {
-      return JSON.stringify({ text: interpreter.run(program).value.toWellFormed() });
+      const text = interpreter.run(program).value.toWellFormed();
+      interpreter = undefined;  // with all that it knows of the chat
+      return JSON.stringify({ text });
     } catch (error) {
       if (isEngineFailure(error)) throw error;
       const kind = error instanceof hotset.Refusal ? "refused" : "template";

@@ -48,6 +48,18 @@ globalThis.hotset = { mark: "\ufdd0", numberKey: "\ufdd1" };
   // Text marks (text_marks.h) belong to the character before them, and change no comparison.
   const kCharacter = new RegExp(`[^]${hotset.mark}*`, "gu");
   const characters = (value) => value.match(kCharacter) ?? [];
+  // Where every code unit is a character, so that a long text need not become a list of short ones.
+  const kWide = new RegExp(`[\\ud800-\\udfff${hotset.mark}]`);
+  const isPlain = (value) => !kWide.test(value);
+  function countCharacters(value) {
+    if (isPlain(value)) return value.length;
+    let n = value[0] === hotset.mark ? 1 : 0;
+    for (let i = 0; i < value.length; ++i) {
+      const unit = value.charCodeAt(i);
+      if ((unit & 0xfc00) !== 0xdc00 && unit !== 0xfdd0) ++n;
+    }
+    return n;
+  }
   const bare = (value) => (value.includes(hotset.mark) ? value.replaceAll(hotset.mark, "") : value);
 
   const str = (text) => new StringValue(text);
@@ -217,7 +229,8 @@ globalThis.hotset = { mark: "\ufdd0", numberKey: "\ufdd1" };
 
   function length(v) {
     if (isMapping(v)) return v.value.size;
-    if (isArray(v) || isString(v) || isUndefined(v)) return items(v).length;
+    if (isString(v)) return countCharacters(v.value);
+    if (isArray(v) || isUndefined(v)) return items(v).length;
     throw new TemplateError(`${typeName(v)} has no length`);
   }
 
@@ -249,7 +262,7 @@ globalThis.hotset = { mark: "\ufdd0", numberKey: "\ufdd1" };
   }
 
   Object.assign(hotset, {
-    characters, bare, IntegerValue, FloatValue, StringValue, ArrayValue, TupleValue, ObjectValue, NullValue,
+    characters, isPlain, countCharacters, bare, IntegerValue, FloatValue, StringValue, ArrayValue, TupleValue, ObjectValue, NullValue,
     UndefinedValue, BooleanValue, FunctionValue, NamespaceValue, KeywordArgumentsValue,
     TemplateError, Refusal, isString, isNumber, isArray, isMapping, isUndefined, truth, toNumber,
     str, bool, int, list, typeName, text, repr, json, equal, compare, compareText, items, length,
