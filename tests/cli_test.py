@@ -133,6 +133,25 @@ class CliTest(CliFixture):
         self.assertNotIn(b"\x1b", done.stderr)
         self.assertIn(rb"found '\x1b[2J\x07'", done.stderr)
 
+    def test_names_in_files_do_not_look_like_messages(self):
+        name = b"a\nhotset: info: all is well\xc2\x9b" + b"n" * (1 << 20)
+        path = self.file("forged.gguf", b"GGUF" + struct.pack("<IQQ", 3, 0, 1)
+                         + gguf_string(b"general.architecture") + struct.pack("<I", 8)
+                         + gguf_string(name))
+        for command in (["info", path], ["run", "-m", path, "-p", "x"]):
+            self.fails(1, [rf"found 'a\x0ahotset: info: all is well\u009bnnn", f"({len(name)} bytes)"],
+                       *command)
+            self.assertLess(len(self.hotset(*command).stderr), 1000)
+
+    def test_values_in_files_end_where_the_file_says(self):
+        whole = DEMO.read_bytes()
+        name = gguf_string(b"qwen3moe")
+        self.assertEqual(whole.count(name), 1)
+        # The header is longer by two bytes, so the data may begin one step of 32 later.
+        longer = whole.replace(name, gguf_string(b"qwen3moe\0x"), 1) + bytes(32)
+        path = self.file("nul.gguf", longer)
+        self.fails(1, [r"'general.architecture': found 'qwen3moe\x00x', expected one of"], "info", path)
+
     def test_models_without_a_tokenizer(self):
         self.fails(1, ["tokenizer"], "run", "-m", self.tiny, "-p", "x")
         self.fails(1, ["tokenizer"], "tokenize", "-m", self.tiny, "x")

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "hotset/base/log.h"
+#include "hotset/base/printable.h"
 #include "hotset/base/units.h"
 #include "hotset/cli/cache_verdict.h"
 #include "hotset/engine/tensor_types.h"
@@ -58,7 +59,7 @@ void say_verdict(const engine::Engine& engine, std::optional<Bytes> asked) {
   }
   for (const std::string& name : engine.model().report().unused) {
     log_warning("{}: tensor '{}' is not used by architecture {}", engine.model().file().name(),
-                name, engine.spec().architecture);
+                printable(name), engine.spec().architecture);
   }
 }
 
@@ -264,7 +265,7 @@ Status EngineSession::report_statistics() {
     return {};
   }
   HOTSET_TRY(report_->replayed, replay_kept(*engine_, *recorder_));
-  log_info("{}", report_text(*report_));
+  log_table(report_text(*report_));
   return {};
 }
 

@@ -11,6 +11,7 @@
 #include <span>
 #include <vector>
 
+#include "hotset/base/printable.h"
 #include "hotset/base/random.h"
 #include "hotset/base/thread_pool.h"
 #include "hotset/engine/architecture.h"
@@ -70,14 +71,36 @@ Status check_options(const RandomModelOptions& o) {
   return {};
 }
 
-void copy_tokenizer_keys(const model::GgufFile& from, gguf_context* to) {
+// ggml's writer takes texts that end at their first NUL.
+Status check_writable(const model::GgufFile& from, const std::string& key) {
+  std::vector<std::string> texts;
+  if (from.array_length(key)) {
+    if (auto several = from.find_strings(key)) texts = *std::move(several).value();
+  } else if (auto one = from.find_string(key)) {
+    texts.push_back(*std::move(one).value());
+  }
+  for (const std::string& text : texts) {
+    if (text.find('\0') == std::string::npos) continue;
+    return make_error(ErrorCode::kUnsupported,
+                      "{}: key '{}': found '{}', expected texts without NUL, which can be written",
+                      from.name(), printable(key), printable(text));
+  }
+  return {};
+}
+
+Status copy_tokenizer_keys(const model::GgufFile& from, gguf_context* to) {
   const gguf_context_ptr source(gguf_init_from_buffer(
       from.part_bytes(0).data(), from.part_bytes(0).size(), {.no_alloc = true, .ctx = nullptr}));
   for (int64_t id = gguf_get_n_kv(source.get()) - 1; id >= 0; --id) {
     const std::string key = gguf_get_key(source.get(), id);
-    if (!key.starts_with("tokenizer.")) gguf_remove_key(source.get(), key.c_str());
+    if (!key.starts_with("tokenizer.")) {
+      gguf_remove_key(source.get(), key.c_str());
+    } else {
+      HOTSET_RETURN_IF_ERROR(check_writable(from, key));
+    }
   }
   gguf_set_kv(to, source.get());
+  return {};
 }
 
 Result<gguf_context_ptr> make_metadata(const RandomModelOptions& o) {
@@ -95,7 +118,7 @@ Result<gguf_context_ptr> make_metadata(const RandomModelOptions& o) {
                         source.name());
     }
     n_vocab = *n_tokens;
-    copy_tokenizer_keys(source, m);
+    HOTSET_RETURN_IF_ERROR(copy_tokenizer_keys(source, m));
   }
   gguf_set_val_str(m, "general.architecture", o.architecture.c_str());
   gguf_set_val_str(m, "general.name",

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "hotset/base/log.h"
+#include "hotset/base/printable.h"
 
 namespace hotset::engine {
 namespace {
@@ -90,7 +91,7 @@ Result<text::Tokenizer> load_tokenizer(const model::GgufFile& file,
       return make_error(ErrorCode::kInvalidArgument,
                         "{}: found the tokenizer '{}', which has no pre-tokenizer; expected none "
                         "to be named, found '{}'",
-                        file.name(), spec.model, *pre);
+                        file.name(), printable(spec.model), printable(*pre));
     }
     spec.pre = *pre;
   } else if (has_pretokenizer && spec.pre.empty()) {

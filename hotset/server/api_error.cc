@@ -3,8 +3,13 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "hotset/base/printable.h"
+
 namespace hotset::server {
 namespace {
+
+// Whoever quotes a request says how much of it; this is for what nobody thought of.
+constexpr size_t kMaxMessageBytes = 4096;
 
 std::string_view type_of(int status) {
   switch (status) {
@@ -44,7 +49,7 @@ std::string error_body(const ApiError& error) {
   };
   const nlohmann::ordered_json body = {
       {"error",
-       {{"message", error.message},
+       {{"message", printable(error.message, kMaxMessageBytes)},
         {"type", type_of(error.status)},
         {"param", or_null(error.param)},
         {"code",

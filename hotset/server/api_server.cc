@@ -13,6 +13,7 @@
 
 #include "hotset/base/clock.h"
 #include "hotset/base/log.h"
+#include "hotset/base/printable.h"
 #include "hotset/server/api_keys.h"
 #include "hotset/server/endpoints.h"
 #include "hotset/server/http_listener.h"
@@ -147,7 +148,7 @@ HandlerResponse ApiServer::State::check_origin(const Request& request, Response&
                      {.status = 403,
                       .message = fmt::format("Origin: found {}, but pages of other origins may not "
                                              "use this server (--cors-origin)",
-                                             origin)});
+                                             printable(origin))});
     return HandlerResponse::Handled;
   }
   if (is_own && options.cors_origin.empty()) return HandlerResponse::Unhandled;
@@ -175,10 +176,12 @@ HandlerResponse ApiServer::State::check_body(const Request& request, Response& r
     return refuse(400, "the header says more than once how long the body is");
   }
   if (has_length && !is_length(length)) {
-    return refuse(400, fmt::format("Content-Length: found '{}', expected a number", length));
+    return refuse(400,
+                  fmt::format("Content-Length: found '{}', expected a number", printable(length)));
   }
   if (!coding.empty() && coding != "chunked") {
-    return refuse(400, fmt::format("Transfer-Encoding: found '{}', expected chunked", coding));
+    return refuse(
+        400, fmt::format("Transfer-Encoding: found '{}', expected chunked", printable(coding)));
   }
   const size_t n_bytes = has_length ? std::stoull(length) : 0;
   if (n_bytes > options.limits.max_body_bytes) {
@@ -187,7 +190,8 @@ HandlerResponse ApiServer::State::check_body(const Request& request, Response& r
   }
   if (request.method != "POST") {
     if (n_bytes == 0 && coding.empty()) return HandlerResponse::Unhandled;
-    return refuse(400, fmt::format("found a body with {}, expected none", request.method));
+    return refuse(400,
+                  fmt::format("found a body with {}, expected none", printable(request.method)));
   }
   if (!has_length && coding.empty()) return refuse(411, "Content-Length is missing");
   if (request.is_multipart_form_data()) {
