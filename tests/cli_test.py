@@ -152,6 +152,21 @@ class CliTest(CliFixture):
         path = self.file("nul.gguf", longer)
         self.fails(1, [r"'general.architecture': found 'qwen3moe\x00x', expected one of"], "info", path)
 
+    def test_a_broken_tokenizer_is_told_before_weights_are_loaded(self):
+        whole = DEMO.read_bytes()
+        model = gguf_string(b"tokenizer.ggml.model") + struct.pack("<I", 8) + gguf_string(b"gpt2")
+        self.assertEqual(whole.count(model), 1)
+        path = self.file("tokenizer.gguf", whole.replace(model, model[:-1] + b"9"))
+        parts = ["tokenizer.gguf", "tokenizer.ggml.model: found 'gpt9', expected one of"]
+        # A context that no machine has room for is what loading would complain of first.
+        too_much = ["-c", "200000000"]
+        self.fails(1, parts, "run", "-m", path, "-p", "x", *too_much)
+        self.fails(1, parts, "run", "-m", path, "-i", *too_much)
+        self.fails(1, parts, "eval", "-m", path, "-f", PROSE, *too_much)
+        self.fails(1, parts, "serve", "-m", path, "--port", "0", *too_much)
+        self.fails(1, parts, "bench", "-m", path)
+        self.fails(1, parts, "tune", "-m", path, "--device", "emu", "-c", "200000000")
+
     def test_models_without_a_tokenizer(self):
         self.fails(1, ["tokenizer"], "run", "-m", self.tiny, "-p", "x")
         self.fails(1, ["tokenizer"], "tokenize", "-m", self.tiny, "x")

@@ -196,7 +196,8 @@ engine::RoutingObserver both(engine::RoutingObserver first, engine::RoutingObser
 }  // namespace
 
 Result<EngineSession> EngineSession::start(const ModelOptions& options,
-                                           engine::EngineOptions engine_options) {
+                                           engine::EngineOptions engine_options,
+                                           const Prepare& prepare) {
   EngineSession session;
   session.profile_path_ = options.profile_out;
   session.asked_cache_ = engine_options.cache_bytes;
@@ -219,6 +220,7 @@ Result<EngineSession> EngineSession::start(const ModelOptions& options,
         both(std::move(engine_options.observe_routing), session.recorder_->observer());
   }
   HOTSET_TRY(engine::ModelDescription description, engine::describe_model(options.model));
+  if (prepare) HOTSET_RETURN_IF_ERROR(prepare(description));
   HOTSET_TRY(session.engine_, engine::Engine::create(std::move(description), engine_options));
   HOTSET_RETURN_IF_ERROR(session.start_recording(options));
   say_verdict(*session.engine_, session.asked_cache_);

@@ -103,6 +103,7 @@ Result<ModelDescription> describe_model(model::GgufFile file) {
   for (const WeightDeclaration& declaration : list.declarations()) {
     HOTSET_RETURN_IF_ERROR(find_weight(file, declaration));
   }
+  HOTSET_RETURN_IF_ERROR(check_all_or_none(file, list));
   HOTSET_RETURN_IF_ERROR(check_unused(file, list));
   return ModelDescription{std::move(file), architecture, std::move(spec)};
 }
