@@ -10,11 +10,12 @@ import json
 import os
 import pathlib
 import re
+import resource
 import select
 import struct
 import subprocess
 
-from cli_fixture import BINARY, DEMO, TIMEOUT_S, TINY, CliFixture, environment, main
+from cli_fixture import BINARY, DEMO, TIMEOUT_S, TINY, CliFixture, environment, is_sanitized, main
 
 PROSE = pathlib.Path(__file__).parent / "data" / "prose.txt"
 
@@ -181,6 +182,29 @@ class CliTest(CliFixture):
         self.fails(1, ["context: found 2147483647, expected 1 to"], *run, "-c", "2147483647")
         self.fails(1, ["compute buffer", "the machine has"], *run, "-c", "1000000", "-fa", "off",
                    "-ub", "65536")
+
+    def test_a_limit_on_memory_is_an_error(self):
+        """Whatever `ulimit -v` allows, it ends with a message or does its work."""
+        def limited(kib, *arguments):
+            done = subprocess.run([BINARY, *map(str, arguments)], capture_output=True,
+                                  timeout=TIMEOUT_S, env=environment(OMP_WAIT_POLICY="passive"),
+                                  preexec_fn=lambda: resource.setrlimit(
+                                      resource.RLIMIT_AS, (kib * 1024, kib * 1024)))
+            self.check_end(done.returncode, done.stderr)
+            with self.subTest(kib=kib, arguments=arguments):
+                self.assertIn(done.returncode, (0, 1), done.stderr)
+                if done.returncode == 1:
+                    self.assertIn(b"hotset: error: ", done.stderr)
+            return done.returncode
+
+        if is_sanitized():
+            self.skipTest("a sanitizer needs more addresses than there are")
+        run = ["run", "-m", DEMO, "-p", "x", "-n", "2", "-t", "2"]
+        cached = [*run, "--device", "emu:mib=64", "--moe-cache-mib", "8"]
+        for command in (run, cached, ["info", DEMO], ["tokenize", "-m", DEMO, "x"]):
+            ends = [limited(kib, *command) for kib in range(50_000, 300_000, 17_000)]
+            self.assertIn(1, ends, "less than it needs")
+            self.assertEqual(limited(4_000_000, *command), 0, "enough")
 
     # --- Bad input
 

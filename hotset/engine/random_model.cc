@@ -14,6 +14,7 @@
 #include "hotset/base/printable.h"
 #include "hotset/base/random.h"
 #include "hotset/base/thread_pool.h"
+#include "hotset/device/tensor_context.h"
 #include "hotset/engine/architecture.h"
 #include "hotset/engine/key_writer.h"
 #include "hotset/engine/weights.h"
@@ -299,10 +300,8 @@ Status write_random_model(const RandomModelOptions& options, const std::filesyst
 
   HOTSET_RETURN_IF_ERROR(check_space(list, options, path));
 
-  const ggml_context_ptr context(
-      ggml_init({.mem_size = ggml_tensor_overhead() * list.declarations().size(),
-                 .mem_buffer = nullptr,
-                 .no_alloc = true}));
+  HOTSET_TRY(const device::TensorContext context,
+             device::new_tensor_context(list.declarations().size()));
   for (const WeightDeclaration& w : list.declarations()) {
     if (!is_written(w)) continue;
     const ggml_type type = type_of(w, options);

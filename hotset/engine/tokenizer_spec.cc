@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "hotset/base/allocation.h"
 #include "hotset/base/log.h"
 #include "hotset/base/printable.h"
 
@@ -82,8 +83,10 @@ Result<text::TokenizerSpec> read_tokenizer_spec(const model::GgufFile& file) {
   return spec;
 }
 
-Result<text::Tokenizer> load_tokenizer(const model::GgufFile& file,
-                                       const std::optional<std::string>& pre) {
+namespace {
+
+Result<text::Tokenizer> create_tokenizer(const model::GgufFile& file,
+                                         const std::optional<std::string>& pre) {
   HOTSET_TRY(text::TokenizerSpec spec, read_tokenizer_spec(file));
   const bool has_pretokenizer = spec.model == kBytePairModel;
   if (pre) {
@@ -103,6 +106,13 @@ Result<text::Tokenizer> load_tokenizer(const model::GgufFile& file,
   Result<text::Tokenizer> tokenizer = text::Tokenizer::create(std::move(spec));
   if (!tokenizer) return add_context(std::move(tokenizer).error(), file.name());
   return tokenizer;
+}
+
+}  // namespace
+
+Result<text::Tokenizer> load_tokenizer(const model::GgufFile& file,
+                                       const std::optional<std::string>& pre) {
+  return catching_refusal("the tokenizer", [&] { return create_tokenizer(file, pre); });
 }
 
 }  // namespace hotset::engine

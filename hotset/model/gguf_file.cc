@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "hotset/base/allocation.h"
 #include "hotset/base/printable.h"
 
 namespace hotset::model {
@@ -63,9 +64,11 @@ std::string describe(const TensorInfo& tensor) {
 }
 
 Result<GgufFile> GgufFile::open(const std::filesystem::path& path) {
-  HOTSET_TRY(GgufFile file, open_alone(path));
-  HOTSET_RETURN_IF_ERROR(file.open_other_parts(path));
-  return file;
+  return catching_refusal("the header of a model", [&]() -> Result<GgufFile> {
+    HOTSET_TRY(GgufFile file, open_alone(path));
+    HOTSET_RETURN_IF_ERROR(file.open_other_parts(path));
+    return file;
+  });
 }
 
 Result<GgufFile> GgufFile::open_alone(const std::filesystem::path& path) {
@@ -78,18 +81,22 @@ Result<GgufFile> GgufFile::open_alone(const std::filesystem::path& path) {
 }
 
 Result<GgufFile> GgufFile::parse(std::span<const uint8_t> bytes, std::string name) {
-  GgufFile file;
-  file.name_ = name;
-  HOTSET_RETURN_IF_ERROR(file.add_part({std::nullopt, bytes, std::move(name)}));
-  return file;
+  return catching_refusal("the header of a model", [&]() -> Result<GgufFile> {
+    GgufFile file;
+    file.name_ = name;
+    HOTSET_RETURN_IF_ERROR(file.add_part({std::nullopt, bytes, std::move(name)}));
+    return file;
+  });
 }
 
 Status GgufFile::add_part(Part part) {
   HOTSET_TRY(TextPositions text_positions, scan_gguf(part.bytes, part.name));
+  HOTSET_RETURN_IF_ERROR(expect_memory(part.name));
   gguf_context_ptr context(gguf_init_from_buffer(part.bytes.data(), part.bytes.size(),
                                                  {.no_alloc = true, .ctx = nullptr}));
   if (!context) {
-    return make_error(ErrorCode::kCorrupt, "{}: ggml's reader refuses this file", part.name);
+    return make_error(ErrorCode::kCorrupt,
+                      "{}: ggml's reader refuses this file, or found no memory for it", part.name);
   }
   parts_.push_back(std::move(part));
   HOTSET_RETURN_IF_ERROR(add_tensors(context.get(), parts_.size() - 1));

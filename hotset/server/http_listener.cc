@@ -12,7 +12,9 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <exception>
 #include <memory>
+#include <new>
 #include <string_view>
 #include <utility>
 
@@ -257,7 +259,7 @@ void HttpListener::accept_connections() {
     }
     try {
       std::thread([this, fd] { serve(fd); }).detach();
-    } catch (const std::system_error& error) {
+    } catch (const std::exception& error) {
       log_warning("a connection was closed: no thread for it: {}", error.what());
       close(fd);
       const std::lock_guard lock(mutex_);
@@ -282,8 +284,14 @@ void HttpListener::serve(int fd) {
     connection.get_local_ip_and_port(local_ip, local_port);
     while (!stops_ && !connection.closes() && connection.wait_for_request(stops_)) {
       bool is_closed = false;
-      const bool goes_on = process_request(connection, remote_ip, remote_port, local_ip, local_port,
-                                           false, is_closed, [](httplib::Request&) {});
+      bool goes_on = false;
+      try {
+        goes_on = process_request(connection, remote_ip, remote_port, local_ip, local_port, false,
+                                  is_closed, [](httplib::Request&) {});
+      } catch (const std::bad_alloc&) {
+        // In the middle of an answer: cut off is all that it can be.
+        log_warning("a connection was closed: out of memory");
+      }
       if (!goes_on || is_closed) break;
     }
     current_connection = nullptr;
