@@ -13,6 +13,7 @@
 #include "hotset/engine/engine.h"
 #include "hotset/engine/random_model.h"
 #include "hotset/engine/sampler.h"
+#include "tests/allocation_refusal.h"
 #include "tests/engine_fixture.h"
 #include "tests/test_files.h"
 
@@ -45,6 +46,7 @@ void count_allocation() {
 
 void* allocate(size_t n_bytes) {
   count_allocation();
+  if (hotset::test::refuses_allocation()) throw std::bad_alloc();
   if (void* memory = std::malloc(n_bytes > 0 ? n_bytes : 1)) return memory;
   throw std::bad_alloc();
 }
@@ -55,6 +57,7 @@ void* operator new(size_t n_bytes) { return allocate(n_bytes); }
 void* operator new[](size_t n_bytes) { return allocate(n_bytes); }
 void* operator new(size_t n_bytes, const std::nothrow_t&) noexcept {
   count_allocation();
+  if (hotset::test::refuses_allocation()) return nullptr;
   return std::malloc(n_bytes > 0 ? n_bytes : 1);
 }
 void operator delete(void* memory, const std::nothrow_t&) noexcept { std::free(memory); }

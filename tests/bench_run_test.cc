@@ -177,7 +177,7 @@ TEST(BenchTokens, AreTheTextsOwnAndBeginAgain) {
   const auto path = test::demo_model();
   const auto engine = test::make_engine(test::describe(path), {.n_threads = 1, .n_ctx = 64});
   ASSERT_NE(engine, nullptr);
-  auto tokens = BenchTokens::create(*engine, {});
+  auto tokens = BenchTokens::create(engine->model().description(), {});
   ASSERT_TRUE(tokens) << tokens.error().message;
   EXPECT_EQ(tokens->name(), "text");
   const auto first = tokens->take(50);
@@ -188,7 +188,7 @@ TEST(BenchTokens, AreTheTextsOwnAndBeginAgain) {
   EXPECT_FALSE(tokens->was_repeated());
   EXPECT_EQ(tokens->take(100000).size(), 100000U);
   EXPECT_TRUE(tokens->was_repeated());
-  auto random = BenchTokens::create(*engine, {.random = true, .seed = 5});
+  auto random = BenchTokens::create(engine->model().description(), {.random = true, .seed = 5});
   ASSERT_TRUE(random);
   EXPECT_EQ(random->name(), "random");
   const auto drawn = random->take(50);

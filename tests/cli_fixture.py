@@ -28,6 +28,12 @@ def environment(**changes):
     return {**kept, "HOTSET_DEVICE": "none", **{k: v for k, v in changes.items() if v is not None}}
 
 
+def is_sanitized():
+    """Whether the program needs the addresses and the memory of a sanitizer."""
+    content = pathlib.Path(BINARY).read_bytes()
+    return b"__asan_init" in content or b"__tsan_init" in content
+
+
 def catches(signal_number, pid):
     for line in pathlib.Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("SigCgt:"):

@@ -10,11 +10,12 @@ import json
 import os
 import pathlib
 import re
+import resource
 import select
 import struct
 import subprocess
 
-from cli_fixture import BINARY, DEMO, TIMEOUT_S, TINY, CliFixture, environment, main
+from cli_fixture import BINARY, DEMO, TIMEOUT_S, TINY, CliFixture, environment, is_sanitized, main
 
 PROSE = pathlib.Path(__file__).parent / "data" / "prose.txt"
 
@@ -133,6 +134,40 @@ class CliTest(CliFixture):
         self.assertNotIn(b"\x1b", done.stderr)
         self.assertIn(rb"found '\x1b[2J\x07'", done.stderr)
 
+    def test_names_in_files_do_not_look_like_messages(self):
+        name = b"a\nhotset: info: all is well\xc2\x9b" + b"n" * (1 << 20)
+        path = self.file("forged.gguf", b"GGUF" + struct.pack("<IQQ", 3, 0, 1)
+                         + gguf_string(b"general.architecture") + struct.pack("<I", 8)
+                         + gguf_string(name))
+        for command in (["info", path], ["run", "-m", path, "-p", "x"]):
+            self.fails(1, [rf"found 'a\x0ahotset: info: all is well\u009bnnn", f"({len(name)} bytes)"],
+                       *command)
+            self.assertLess(len(self.hotset(*command).stderr), 1000)
+
+    def test_values_in_files_end_where_the_file_says(self):
+        whole = DEMO.read_bytes()
+        name = gguf_string(b"qwen3moe")
+        self.assertEqual(whole.count(name), 1)
+        # The header is longer by two bytes, so the data may begin one step of 32 later.
+        longer = whole.replace(name, gguf_string(b"qwen3moe\0x"), 1) + bytes(32)
+        path = self.file("nul.gguf", longer)
+        self.fails(1, [r"'general.architecture': found 'qwen3moe\x00x', expected one of"], "info", path)
+
+    def test_a_broken_tokenizer_is_told_before_weights_are_loaded(self):
+        whole = DEMO.read_bytes()
+        model = gguf_string(b"tokenizer.ggml.model") + struct.pack("<I", 8) + gguf_string(b"gpt2")
+        self.assertEqual(whole.count(model), 1)
+        path = self.file("tokenizer.gguf", whole.replace(model, model[:-1] + b"9"))
+        parts = ["tokenizer.gguf", "tokenizer.ggml.model: found 'gpt9', expected one of"]
+        # A context that no machine has room for is what loading would complain of first.
+        too_much = ["-c", "200000000"]
+        self.fails(1, parts, "run", "-m", path, "-p", "x", *too_much)
+        self.fails(1, parts, "run", "-m", path, "-i", *too_much)
+        self.fails(1, parts, "eval", "-m", path, "-f", PROSE, *too_much)
+        self.fails(1, parts, "serve", "-m", path, "--port", "0", *too_much)
+        self.fails(1, parts, "bench", "-m", path)
+        self.fails(1, parts, "tune", "-m", path, "--device", "emu", "-c", "200000000")
+
     def test_models_without_a_tokenizer(self):
         self.fails(1, ["tokenizer"], "run", "-m", self.tiny, "-p", "x")
         self.fails(1, ["tokenizer"], "tokenize", "-m", self.tiny, "x")
@@ -147,6 +182,29 @@ class CliTest(CliFixture):
         self.fails(1, ["context: found 2147483647, expected 1 to"], *run, "-c", "2147483647")
         self.fails(1, ["compute buffer", "the machine has"], *run, "-c", "1000000", "-fa", "off",
                    "-ub", "65536")
+
+    def test_a_limit_on_memory_is_an_error(self):
+        """Whatever `ulimit -v` allows, it ends with a message or does its work."""
+        def limited(kib, *arguments):
+            done = subprocess.run([BINARY, *map(str, arguments)], capture_output=True,
+                                  timeout=TIMEOUT_S, env=environment(OMP_WAIT_POLICY="passive"),
+                                  preexec_fn=lambda: resource.setrlimit(
+                                      resource.RLIMIT_AS, (kib * 1024, kib * 1024)))
+            self.check_end(done.returncode, done.stderr)
+            with self.subTest(kib=kib, arguments=arguments):
+                self.assertIn(done.returncode, (0, 1), done.stderr)
+                if done.returncode == 1:
+                    self.assertIn(b"hotset: error: ", done.stderr)
+            return done.returncode
+
+        if is_sanitized():
+            self.skipTest("a sanitizer needs more addresses than there are")
+        run = ["run", "-m", DEMO, "-p", "x", "-n", "2", "-t", "2"]
+        cached = [*run, "--device", "emu:mib=64", "--moe-cache-mib", "8"]
+        for command in (run, cached, ["info", DEMO], ["tokenize", "-m", DEMO, "x"]):
+            ends = [limited(kib, *command) for kib in range(50_000, 300_000, 17_000)]
+            self.assertIn(1, ends, "less than it needs")
+            self.assertEqual(limited(4_000_000, *command), 0, "enough")
 
     # --- Bad input
 

@@ -121,13 +121,33 @@ TEST(Log, DropsWhatIsBelowTheLevel) {
 }
 
 TEST(Log, TextFromFilesDoesNotCommandTheTerminal) {
-  EXPECT_EQ(printable("a\tb\nc \xC3\xA9"), "a\tb\nc \xC3\xA9");
-  EXPECT_EQ(printable("\x1B[2J\x07\x7F\r"), "\\x1b[2J\\x07\\x7f\\x0d");
   std::vector<std::string> seen;
   set_log_sink([&](LogLevel, std::string_view message) { seen.emplace_back(message); });
   log_error("found '{}'", "\x1B]0;title\x07");
+  log_error("found '{}'", "a\nhotset: info: all is well\xC2\x9B");
   set_log_sink({});
-  EXPECT_THAT(seen, testing::ElementsAre("found '\\x1b]0;title\\x07'"));
+  EXPECT_THAT(seen, testing::ElementsAre("found '\\x1b]0;title\\x07'",
+                                         "found 'a\\x0ahotset: info: all is well\\u009b'"));
+}
+
+TEST(Log, NoMessageFillsTheTerminal) {
+  std::string seen;
+  set_log_sink([&](LogLevel, std::string_view message) { seen = message; });
+  log_error("found '{}'", std::string(1 << 20, 'n'));
+  set_log_sink({});
+  EXPECT_LT(seen.size(), 10000U);
+  EXPECT_THAT(seen, testing::EndsWith("(1048584 bytes)"));
+}
+
+TEST(Log, TablesKeepTheirLines) {
+  std::vector<std::string> seen;
+  set_log_sink([&](LogLevel, std::string_view message) { seen.emplace_back(message); });
+  log_table("what\n  a  1\n");
+  set_log_level(LogLevel::kWarning);
+  log_table("dropped");
+  set_log_level(LogLevel::kInfo);
+  set_log_sink({});
+  EXPECT_THAT(seen, testing::ElementsAre("what\n  a  1\n"));
 }
 
 TEST(ParallelFor, CallsEachIndexOnce) {

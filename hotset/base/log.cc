@@ -7,12 +7,17 @@
 #include <memory>
 #include <mutex>
 
+#include "hotset/base/printable.h"
+
 namespace hotset {
 namespace {
 
 std::atomic<LogLevel> g_level = LogLevel::kInfo;
 std::mutex g_sink_mutex;
 LogSink g_sink;  // guarded by g_sink_mutex
+
+// Whoever quotes a text says how much of it; this is for what nobody thought of.
+constexpr size_t kMaxMessageBytes = 8192;
 
 spdlog::logger& terminal() {
   static const std::shared_ptr<spdlog::logger> logger = [] {
@@ -39,6 +44,15 @@ spdlog::level::level_enum spdlog_level(LogLevel level) {
   return spdlog::level::err;
 }
 
+void write(LogLevel level, std::string_view text) {
+  const std::lock_guard lock(g_sink_mutex);
+  if (g_sink) {
+    g_sink(level, text);
+  } else {
+    terminal().log(spdlog_level(level), text);
+  }
+}
+
 }  // namespace
 
 void set_log_level(LogLevel level) { g_level = level; }
@@ -49,29 +63,13 @@ void set_log_sink(LogSink sink) {
   g_sink = std::move(sink);
 }
 
-std::string printable(std::string_view text) {
-  std::string result;
-  result.reserve(text.size());
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if ((byte < 0x20 && c != '\n' && c != '\t') || byte == 0x7F) {
-      result += fmt::format("\\x{:02x}", byte);
-    } else {
-      result += c;
-    }
-  }
-  return result;
+void log_message(LogLevel level, std::string_view message) {
+  if (level < g_level) return;
+  write(level, printable(message, kMaxMessageBytes));
 }
 
-void log_message(LogLevel level, std::string_view raw_message) {
-  if (level < g_level) return;
-  const std::string message = printable(raw_message);
-  const std::lock_guard lock(g_sink_mutex);
-  if (g_sink) {
-    g_sink(level, message);
-  } else {
-    terminal().log(spdlog_level(level), message);
-  }
+void log_table(std::string_view text) {
+  if (LogLevel::kInfo >= g_level) write(LogLevel::kInfo, text);
 }
 
 }  // namespace hotset

@@ -7,7 +7,6 @@
 #include <fmt/core.h>
 
 #include <functional>
-#include <string>
 #include <string_view>
 #include <utility>
 
@@ -24,12 +23,13 @@ LogLevel log_level();
 using LogSink = std::function<void(LogLevel, std::string_view message)>;
 void set_log_sink(LogSink sink);
 
-// Control characters other than line ends and tabs are written as \\xNN: messages quote names from
-// files, which must not command the terminal.
+// One line, by printable(): messages quote names from files and requests, which must neither
+// command the terminal nor look like a message of their own.
 void log_message(LogLevel level, std::string_view message);
 
-// `text` with control characters written like that.
-std::string printable(std::string_view text);
+// Several lines at level kInfo, for tables. Requires: what comes from outside is in it only by
+// printable().
+void log_table(std::string_view text);
 
 template <typename... Args>
 void log_debug(fmt::format_string<Args...> format, Args&&... args) {

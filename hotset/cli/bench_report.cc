@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "hotset/base/json.h"
+#include "hotset/base/printable.h"
 #include "hotset/cli/bench_run.h"
 #include "hotset/cli/text_table.h"
 
@@ -188,7 +189,7 @@ struct ComparedRow {
 };
 
 std::string text_of(const Json& value) {
-  return value.is_string() ? value.get<std::string>() : value.dump();
+  return printable(value.is_string() ? value.get<std::string>() : value.dump());
 }
 
 Result<std::vector<ComparedRow>> read_rows(const std::string& name, const std::string& text) {
@@ -209,7 +210,7 @@ Result<std::vector<ComparedRow>> read_rows(const std::string& name, const std::s
     for (const char* field : {"n_prompt", "n_gen", "tokens_per_s", "tokens_per_s_sd"}) {
       if (has(field, true)) continue;
       return make_error(ErrorCode::kCorrupt, "{}: row {}: {}: found {}, expected a number", name, i,
-                        field, has(field, false) ? object[field].dump() : "nothing");
+                        field, has(field, false) ? text_of(object[field]) : "nothing");
     }
     for (const char* field :
          {"model", "tokens", "n_prompt", "n_gen", "depth", "n_parallel", "device", "clock",
@@ -318,7 +319,8 @@ Result<std::string> compare_bench(const std::string& name_a, const std::string& 
                       "threads, cache and lengths)",
                       name_a, name_b);
   }
-  if (format == BenchFormat::kJson) return array.dump(2) + "\n";
+  if (format == BenchFormat::kJson)
+    return array.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
   if (format == BenchFormat::kCsv) {
     std::string text;
     const auto line = [&](const std::vector<std::string>& cells) {
@@ -329,7 +331,7 @@ Result<std::string> compare_bench(const std::string& name_a, const std::string& 
     for (const auto& row : table.rows) line(row);
     return text;
   }
-  std::string text = fmt::format("A: {}\nB: {}\n\n", name_a, name_b);
+  std::string text = fmt::format("A: {}\nB: {}\n\n", printable(name_a), printable(name_b));
   text += format == BenchFormat::kMarkdown ? table.markdown() : table.text();
   const auto n_alone = [&](const std::vector<ComparedRow>& rows) {
     return std::ranges::count_if(rows, [&](const auto& r) { return !matched.contains(&r); });

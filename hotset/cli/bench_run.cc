@@ -167,14 +167,16 @@ Status Bench::load(const BenchCase& what, engine::EngineOptions engine_options) 
   if (!description_) {
     HOTSET_TRY(description_, engine::describe_model(options_.model.model));
   }
+  const bool is_first = !tokens_;
+  if (is_first) {
+    HOTSET_TRY(tokens_, BenchTokens::create(*description_, {.text_file = options_.text_file,
+                                                            .random = options_.random_tokens,
+                                                            .seed = options_.seed}));
+  }
   HOTSET_TRY(engine_,
              engine::Engine::create(*std::exchange(description_, std::nullopt), engine_options));
   loaded_ = what;
-  if (tokens_) return {};
-  HOTSET_TRY(tokens_, BenchTokens::create(*engine_, {.text_file = options_.text_file,
-                                                     .random = options_.random_tokens,
-                                                     .seed = options_.seed}));
-  return describe_context();
+  return is_first ? describe_context() : Status();
 }
 
 Status Bench::describe_context() {

@@ -9,15 +9,15 @@
 
 namespace hotset::cli {
 
-Result<BenchTokens> BenchTokens::create(const engine::Engine& engine,
+Result<BenchTokens> BenchTokens::create(const engine::ModelDescription& model,
                                         const BenchTokensOptions& options) {
   BenchTokens tokens;
-  tokens.n_vocab_ = engine.spec().n_vocab;
+  tokens.n_vocab_ = model.spec.n_vocab;
   tokens.seed_ = options.seed;
   tokens.name_ = "random";
   tokens.rewind();
   if (options.random) return tokens;
-  auto tokenizer = model_tokenizer(engine);
+  auto tokenizer = model_tokenizer(model);
   if (!tokenizer) {
     if (tokenizer.error().code != ErrorCode::kNotFound || !options.text_file.empty()) {
       return std::unexpected(tokenizer.error());

@@ -23,7 +23,7 @@ class BenchTokens {
  public:
   // A model without a tokenizer is given random tokens, with a warning.
   // Errors: as read_text; kInvalidArgument, a text without tokens, or one for such a model.
-  static Result<BenchTokens> create(const engine::Engine& engine,
+  static Result<BenchTokens> create(const engine::ModelDescription& model,
                                     const BenchTokensOptions& options);
 
   // From the beginning again, so that every case computes the same tokens.

@@ -89,15 +89,19 @@ Status Chat::start() {
   HOTSET_TRY(const Sampling sampling, make_sampling(options_));
   HOTSET_TRY(engine::EngineOptions engine_flags, engine_options(options_.model));
   engine_flags.n_sequences = 1;
-  HOTSET_TRY(engine_session_, EngineSession::start(options_.model, engine_flags));
-  engine::Engine& engine = engine_session_->engine();
-  HOTSET_TRY(tokenizer_, model_tokenizer(engine));
-  HOTSET_RETURN_IF_ERROR(check_logit_bias(sampling.options, engine));
   HOTSET_TRY(engine::Sampler sampler, engine::Sampler::create(sampling.options));
+  std::optional<text::ChatTemplate> chat_template;
   HOTSET_TRY(
-      text::ChatTemplate chat_template,
-      engine::load_chat_template(engine.model().file(), *tokenizer_, options_.chat_template));
-  session_.emplace(*engine_session_, *tokenizer_, std::move(chat_template), std::move(sampler),
+      engine_session_,
+      EngineSession::start(
+          options_.model, engine_flags, [&](const engine::ModelDescription& model) -> Status {
+            HOTSET_RETURN_IF_ERROR(check_logit_bias(sampling.options, model.spec));
+            HOTSET_TRY(tokenizer_, model_tokenizer(model));
+            HOTSET_TRY(chat_template,
+                       engine::load_chat_template(model.file, *tokenizer_, options_.chat_template));
+            return {};
+          }));
+  session_.emplace(*engine_session_, *tokenizer_, *std::move(chat_template), std::move(sampler),
                    ChatSessionOptions{.system = options_.system,
                                       .variables = options_.chat_variables,
                                       .n_predict = options_.n_predict,

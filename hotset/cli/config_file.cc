@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "hotset/base/printable.h"
 #include "hotset/cli/model_options.h"
 
 namespace hotset::cli {
@@ -40,7 +41,7 @@ Result<std::vector<std::pair<std::string, std::string>>> parse_config(const std:
     const std::string flag = trimmed(std::string_view(line).substr(0, equals));
     if (equals == std::string::npos || flag.empty() || flag.starts_with('-')) {
       return make_error(ErrorCode::kCorrupt, "{}: line {}: found '{}', expected 'flag = value'",
-                        name, n_line, line);
+                        name, n_line, printable(line));
     }
     flags.emplace_back(flag, trimmed(std::string_view(line).substr(equals + 1)));
   }

@@ -13,8 +13,8 @@
 
 #include "hotset/base/clock.h"
 #include "hotset/base/log.h"
+#include "hotset/cli/run_command.h"
 #include "hotset/engine/sampler.h"
-#include "hotset/engine/tokenizer_spec.h"
 #include "hotset/text/tokenizer.h"
 
 namespace hotset::cli {
@@ -56,7 +56,7 @@ class Evaluation {
   Status report() const;
 
  private:
-  Status read_tokens();
+  Status read_tokens(const engine::ModelDescription& model);
   Status evaluate_context(std::span<const int32_t> ids);
   Status generate();
   Result<std::span<const float>> step(std::span<const engine::BatchToken> batch);
@@ -93,8 +93,10 @@ Status Evaluation::start() {
       all.insert(all.end(), ids.begin(), ids.end());
     };
   }
-  HOTSET_TRY(session_, EngineSession::start(options_.model, std::move(engine_flags)));
-  HOTSET_RETURN_IF_ERROR(read_tokens());
+  HOTSET_TRY(session_, EngineSession::start(options_.model, std::move(engine_flags),
+                                            [&](const engine::ModelDescription& model) {
+                                              return read_tokens(model);
+                                            }));
   if (!options_.logits_out.empty()) {
     HOTSET_TRY(logits_file_, create_file(options_.logits_out));
   }
@@ -104,21 +106,20 @@ Status Evaluation::start() {
   return {};
 }
 
-Status Evaluation::read_tokens() {
+Status Evaluation::read_tokens(const engine::ModelDescription& model) {
   if (options_.tokens) {
     HOTSET_TRY(ids_, parse_ids("--tokens", *options_.tokens));
     // All at once, before any of them is looked up in the logits of the one before.
-    return check_ids("--tokens", ids_, session_->engine().spec().n_vocab);
+    return check_ids("--tokens", ids_, model.spec.n_vocab);
   }
   HOTSET_TRY(const std::string text, read_text(*options_.text_file));
-  HOTSET_TRY(const text::Tokenizer tokenizer,
-             engine::load_tokenizer(session_->engine().model().file()));
+  HOTSET_TRY(const text::Tokenizer tokenizer, model_tokenizer(model));
   HOTSET_TRY(ids_, tokenizer.encode(text, {.add_bos = true}));
   if (ids_.empty()) {
     return make_error(ErrorCode::kInvalidArgument, "{}: found no text to evaluate",
                       *options_.text_file);
   }
-  return check_ids(*options_.text_file, ids_, session_->engine().spec().n_vocab);
+  return check_ids(*options_.text_file, ids_, model.spec.n_vocab);
 }
 
 Result<std::span<const float>> Evaluation::step(std::span<const engine::BatchToken> batch) {

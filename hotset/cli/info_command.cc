@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "hotset/base/log.h"
+#include "hotset/base/printable.h"
 #include "hotset/base/units.h"
 #include "hotset/cli/cache_verdict.h"
 #include "hotset/engine/engine_plan.h"
@@ -100,7 +100,7 @@ void print_json(const engine::ModelDescription& model, const Summary& summary) {
 
 void print_text(const engine::ModelDescription& model, const Summary& summary) {
   const model::ModelSpec& s = model.spec;
-  fmt::print("{}\n", model.file.name());
+  fmt::print("{}\n", printable(model.file.name()));
   fmt::print("  architecture  {}{}\n", s.architecture,
              s.name.empty() ? "" : fmt::format(" ({})", printable(s.name)));
   fmt::print("  file          {}{}\n", to_string(model.file.total_bytes()),

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "hotset/base/printable.h"
 #include "hotset/base/units.h"
 
 namespace hotset::cli {
@@ -31,9 +32,9 @@ std::string_view overlap_name(device::Overlap overlap) {
 }
 
 Row row_of(const device::DeviceInfo& info) {
-  std::string description = info.description;
+  std::string description = printable(info.description);
   if (info.shares_host_memory) description += " (shares host memory: needs no cache)";
-  return {info.name,
+  return {printable(info.name),
           to_string(info.memory_total),
           to_string(info.memory_free),
           std::string(yes_or_no(info.async_copies)),

@@ -4,7 +4,9 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <csignal>
+#include <cstdio>
 #include <exception>
+#include <new>
 #include <string>
 #include <utility>
 #include <vector>
@@ -77,6 +79,10 @@ int main(int argc, char** argv) {
   // Nothing below throws on purpose; what a library throws must still end with a message.
   try {
     return run(argc, argv);
+  } catch (const std::bad_alloc&) {
+    // Without memory for a message that is put together.
+    std::fputs("hotset: error: out of memory\n", stderr);
+    return 1;
   } catch (const std::exception& error) {
     hotset::log_error("unexpected failure: {}", error.what());
     return 1;

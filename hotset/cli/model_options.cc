@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "hotset/base/log.h"
+#include "hotset/base/printable.h"
 #include "hotset/base/units.h"
 #include "hotset/cli/cache_verdict.h"
 #include "hotset/engine/tensor_types.h"
@@ -58,7 +59,7 @@ void say_verdict(const engine::Engine& engine, std::optional<Bytes> asked) {
   }
   for (const std::string& name : engine.model().report().unused) {
     log_warning("{}: tensor '{}' is not used by architecture {}", engine.model().file().name(),
-                name, engine.spec().architecture);
+                printable(name), engine.spec().architecture);
   }
 }
 
@@ -195,7 +196,8 @@ engine::RoutingObserver both(engine::RoutingObserver first, engine::RoutingObser
 }  // namespace
 
 Result<EngineSession> EngineSession::start(const ModelOptions& options,
-                                           engine::EngineOptions engine_options) {
+                                           engine::EngineOptions engine_options,
+                                           const Prepare& prepare) {
   EngineSession session;
   session.profile_path_ = options.profile_out;
   session.asked_cache_ = engine_options.cache_bytes;
@@ -218,6 +220,7 @@ Result<EngineSession> EngineSession::start(const ModelOptions& options,
         both(std::move(engine_options.observe_routing), session.recorder_->observer());
   }
   HOTSET_TRY(engine::ModelDescription description, engine::describe_model(options.model));
+  if (prepare) HOTSET_RETURN_IF_ERROR(prepare(description));
   HOTSET_TRY(session.engine_, engine::Engine::create(std::move(description), engine_options));
   HOTSET_RETURN_IF_ERROR(session.start_recording(options));
   say_verdict(*session.engine_, session.asked_cache_);
@@ -264,7 +267,7 @@ Status EngineSession::report_statistics() {
     return {};
   }
   HOTSET_TRY(report_->replayed, replay_kept(*engine_, *recorder_));
-  log_info("{}", report_text(*report_));
+  log_table(report_text(*report_));
   return {};
 }
 

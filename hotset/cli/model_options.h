@@ -5,6 +5,7 @@
 #define HOTSET_CLI_MODEL_OPTIONS_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -55,10 +56,15 @@ Result<std::string> read_text(const std::string& path);
 // An engine for the flags, and what is recorded while it works. Move-only.
 class EngineSession {
  public:
-  // Says the verdict line. Errors: those of the flags, the device, the file and the engine; of
-  // RoutingRecorder::begin.
+  // What a command has to find in a file beside its weights.
+  using Prepare = std::function<Status(const engine::ModelDescription&)>;
+
+  // Says the verdict line. `prepare` is called before the weights are loaded, which may take long:
+  // what it refuses is told at once. Errors: those of the flags, the device, the file, `prepare`
+  // and the engine; of RoutingRecorder::begin.
   static Result<EngineSession> start(const ModelOptions& options,
-                                     engine::EngineOptions engine_options);
+                                     engine::EngineOptions engine_options,
+                                     const Prepare& prepare = {});
 
   engine::Engine& engine() const { return *engine_; }
   // Null: nothing is recorded.

@@ -11,6 +11,8 @@
 #include <numeric>
 #include <vector>
 
+#include "hotset/base/printable.h"
+
 namespace hotset::cli {
 namespace {
 
@@ -34,7 +36,7 @@ const Cells kHeads = {"trace", "MiB",       "%",         "slots",        "share"
 Cells cells_of(const sim::MatrixRow& row) {
   const sim::ReplayResult& result = row.result;
   const double hit_rate = result.hit_rate();
-  return {trace_name(row.trace),
+  return {printable(trace_name(row.trace)),
           fmt::format("{:.6g}", std::round(row.cache_mib * 10) / 10),
           fmt::format("{:.3g}", row.cache_percent),
           slots_text(result.slots),

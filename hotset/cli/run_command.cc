@@ -41,7 +41,7 @@ class Generation {
   Status finish() { return session_->finish(); }
 
  private:
-  Status read_prompt();
+  Status read_prompt(const engine::ModelDescription& model);
   Status emit(int32_t id);
   Status print(std::string_view text);
   Result<int32_t> next(std::span<const engine::BatchToken> batch);
@@ -51,6 +51,7 @@ class Generation {
   std::optional<text::Tokenizer> tokenizer_;
   std::optional<text::StreamDecoder> decoder_;
   std::optional<engine::Sampler> sampler_;
+  std::string prompt_;
   uint64_t seed_ = 0;
   Outcome outcome_;
 };
@@ -69,16 +70,25 @@ Status Generation::start() {
   HOTSET_TRY(engine::EngineOptions engine_flags, engine_options(options_.model));
   engine_flags.n_sequences = 1;
   const double start_us = steady_clock().now_us();
-  HOTSET_TRY(session_, EngineSession::start(options_.model, engine_flags));
-  HOTSET_RETURN_IF_ERROR(check_logit_bias(sampling.options, session_->engine()));
-  HOTSET_RETURN_IF_ERROR(read_prompt());
+  HOTSET_TRY(session_, EngineSession::start(options_.model, engine_flags,
+                                            [&](const engine::ModelDescription& model) -> Status {
+                                              HOTSET_RETURN_IF_ERROR(
+                                                  check_logit_bias(sampling.options, model.spec));
+                                              return read_prompt(model);
+                                            }));
+  if (std::cmp_greater(outcome_.prompt_ids.size(), session_->engine().n_ctx())) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "the prompt has {} tokens, but the context holds {}; raise it with -c",
+                      outcome_.prompt_ids.size(), session_->engine().n_ctx());
+  }
+  if (options_.echo && !options_.prompt_tokens) HOTSET_RETURN_IF_ERROR(print(prompt_));
   sampler_->accept(outcome_.prompt_ids);
   outcome_.load_us = steady_clock().now_us() - start_us;
   return {};
 }
 
-Status Generation::read_prompt() {
-  auto tokenizer = model_tokenizer(session_->engine());
+Status Generation::read_prompt(const engine::ModelDescription& model) {
+  auto tokenizer = model_tokenizer(model);
   if (tokenizer) {
     tokenizer_ = *std::move(tokenizer);
   } else if (!options_.prompt_tokens || tokenizer.error().code != ErrorCode::kNotFound) {
@@ -86,25 +96,18 @@ Status Generation::read_prompt() {
   }
   if (options_.prompt_tokens) {
     HOTSET_TRY(outcome_.prompt_ids, parse_ids("--prompt-tokens", *options_.prompt_tokens));
-    HOTSET_RETURN_IF_ERROR(
-        check_ids("--prompt-tokens", outcome_.prompt_ids, session_->engine().spec().n_vocab));
+    HOTSET_RETURN_IF_ERROR(check_ids("--prompt-tokens", outcome_.prompt_ids, model.spec.n_vocab));
   } else {
-    std::string prompt = options_.prompt.value_or("");
+    prompt_ = options_.prompt.value_or("");
     if (options_.prompt_file) {
-      HOTSET_TRY(prompt, read_text(*options_.prompt_file));
+      HOTSET_TRY(prompt_, read_text(*options_.prompt_file));
     }
     HOTSET_TRY(
         outcome_.prompt_ids,
-        tokenizer_->encode(prompt, {.parse_special = options_.parse_special, .add_bos = true}));
+        tokenizer_->encode(prompt_, {.parse_special = options_.parse_special, .add_bos = true}));
     if (outcome_.prompt_ids.empty()) {
       return make_error(ErrorCode::kInvalidArgument, "the prompt is empty, expected a text");
     }
-    if (options_.echo) HOTSET_RETURN_IF_ERROR(print(prompt));
-  }
-  if (std::cmp_greater(outcome_.prompt_ids.size(), session_->engine().n_ctx())) {
-    return make_error(ErrorCode::kInvalidArgument,
-                      "the prompt has {} tokens, but the context holds {}; raise it with -c",
-                      outcome_.prompt_ids.size(), session_->engine().n_ctx());
   }
   if (tokenizer_) decoder_.emplace(*tokenizer_, text::DecodeOptions{.continues_text = true});
   return {};
@@ -236,18 +239,17 @@ Result<Sampling> make_sampling(const RunOptions& options) {
   return sampling;
 }
 
-Status check_logit_bias(const engine::SamplerOptions& options, const engine::Engine& engine) {
+Status check_logit_bias(const engine::SamplerOptions& options, const model::ModelSpec& spec) {
   std::vector<int32_t> ids;
   for (const engine::LogitBias& bias : options.logit_bias) ids.push_back(bias.id);
-  return check_ids("--logit-bias", ids, engine.spec().n_vocab);
+  return check_ids("--logit-bias", ids, spec.n_vocab);
 }
 
-Result<text::Tokenizer> model_tokenizer(const engine::Engine& engine) {
-  const model::GgufFile& file = engine.model().file();
-  HOTSET_TRY(text::Tokenizer tokenizer, engine::load_tokenizer(file));
-  if (tokenizer.n_tokens() > engine.spec().n_vocab) {
+Result<text::Tokenizer> model_tokenizer(const engine::ModelDescription& model) {
+  HOTSET_TRY(text::Tokenizer tokenizer, engine::load_tokenizer(model.file));
+  if (tokenizer.n_tokens() > model.spec.n_vocab) {
     return make_error(ErrorCode::kCorrupt, "{}: found {} tokens, but embeddings for {}",
-                      file.name(), tokenizer.n_tokens(), engine.spec().n_vocab);
+                      model.file.name(), tokenizer.n_tokens(), model.spec.n_vocab);
   }
   return tokenizer;
 }

@@ -48,11 +48,11 @@ struct Sampling {
 Result<Sampling> make_sampling(const RunOptions& options);
 
 // That tokens with a bias are tokens of the model. Errors: kInvalidArgument.
-Status check_logit_bias(const engine::SamplerOptions& options, const engine::Engine& engine);
+Status check_logit_bias(const engine::SamplerOptions& options, const model::ModelSpec& spec);
 
-// Errors: those of engine::load_tokenizer(); kCorrupt: more tokens than the model has embeddings
-// for.
-Result<text::Tokenizer> model_tokenizer(const engine::Engine& engine);
+// Needs no weights. Errors: those of engine::load_tokenizer(); kCorrupt: more tokens than the model
+// has embeddings for. They name the file.
+Result<text::Tokenizer> model_tokenizer(const engine::ModelDescription& model);
 
 }  // namespace hotset::cli
 

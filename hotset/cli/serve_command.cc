@@ -130,7 +130,7 @@ class Service {
   Status finish() { return session_->finish(); }
 
  private:
-  Status start_session(const engine::EngineOptions& flags);
+  Status start_session(const engine::EngineOptions& flags, const Sampling& sampling);
   Status load();
   engine::EngineOptions with_uses(engine::EngineOptions flags);
 
@@ -186,22 +186,25 @@ Status Service::start() {
   // second team the scheduler's would sleep at each barrier instead of spinning, which makes a
   // small model ten times slower.
   Status started;
-  std::thread([&] { started = start_session(flags); }).join();
+  std::thread([&] { started = start_session(flags, sampling); }).join();
   HOTSET_RETURN_IF_ERROR(started);
-  HOTSET_RETURN_IF_ERROR(check_logit_bias(sampling.options, session_->engine()));
   return load();
 }
 
-Status Service::start_session(const engine::EngineOptions& flags) {
-  HOTSET_TRY(session_, EngineSession::start(options_.run.model, with_uses(flags)));
+Status Service::start_session(const engine::EngineOptions& flags, const Sampling& sampling) {
+  const auto prepare = [&](const engine::ModelDescription& model) -> Status {
+    HOTSET_RETURN_IF_ERROR(check_logit_bias(sampling.options, model.spec));
+    HOTSET_TRY(tokenizer_, model_tokenizer(model));
+    HOTSET_TRY(template_,
+               engine::load_chat_template(model.file, *tokenizer_, options_.run.chat_template));
+    return {};
+  };
+  HOTSET_TRY(session_, EngineSession::start(options_.run.model, with_uses(flags), prepare));
   return {};
 }
 
 Status Service::load() {
   engine::Engine& engine = session_->engine();
-  HOTSET_TRY(tokenizer_, model_tokenizer(engine));
-  HOTSET_TRY(template_, engine::load_chat_template(engine.model().file(), *tokenizer_,
-                                                   options_.run.chat_template));
   cache_ = std::make_unique<EngineCacheReporter>(*session_, &uses_);
   model_ = std::make_unique<server::EngineModel>(
       engine,

@@ -11,6 +11,7 @@
 #include <system_error>
 #include <utility>
 
+#include "hotset/base/printable.h"
 #include "hotset/cli/interrupt.h"
 #include "hotset/trace/reader.h"
 #include "hotset/trace/shape.h"
@@ -103,11 +104,11 @@ std::string range_text(const std::vector<LayerShape>& layers, const Get& get) {
 std::string info_text(const std::string& path, const MeasuredTrace& trace, bool with_layers) {
   const TraceShape& shape = trace.shape;
   const RoutingSpread& total = shape.total;
-  std::string text = fmt::format("{}: {}\n  {} of {} with experts, {} per token; {} of experts\n",
-                                 path, to_string(Bytes{static_cast<int64_t>(trace.n_bytes)}),
-                                 std::ssize(shape.layers), plural(trace.header.n_layer, "layer"),
-                                 plural(trace.header.experts_per_token, "expert"),
-                                 to_string(trace.header.host_bytes()));
+  std::string text = fmt::format(
+      "{}: {}\n  {} of {} with experts, {} per token; {} of experts\n", printable(path),
+      to_string(Bytes{static_cast<int64_t>(trace.n_bytes)}), std::ssize(shape.layers),
+      plural(trace.header.n_layer, "layer"), plural(trace.header.experts_per_token, "expert"),
+      to_string(trace.header.host_bytes()));
   text += fmt::format("  {}, {}, {}; tokens per lookup:", plural(total.n_lookups, "lookup"),
                       plural(total.n_tokens, "token"), plural(total.n_ids, "id"));
   for (size_t c = 0; c < kTokenClasses.size(); ++c) {
@@ -179,7 +180,7 @@ Json info_json(const std::string& path, const MeasuredTrace& trace) {
 }
 
 std::string written_text(const std::string& path, const EditCounts& counts) {
-  return fmt::format("wrote {}: {}, {}\n", path, plural(counts.n_lookups, "lookup"),
+  return fmt::format("wrote {}: {}, {}\n", printable(path), plural(counts.n_lookups, "lookup"),
                      plural(counts.n_ids, "id"));
 }
 

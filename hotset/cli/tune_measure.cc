@@ -109,9 +109,20 @@ Status TuneMeasure::load() {
 
 Status TuneMeasure::create_engine() {
   HOTSET_TRY(engine::ModelDescription description, engine::describe_model(options_.model.model));
+  if (!tokens_ && !tokenizer_) HOTSET_RETURN_IF_ERROR(read_tokens(description));
   // Both at once may be more than there is memory for.
   engine_.reset();
   HOTSET_TRY(engine_, engine::Engine::create(std::move(description), engine_options_));
+  return {};
+}
+
+Status TuneMeasure::read_tokens(const engine::ModelDescription& model) {
+  if (options_.prompts_file.empty()) {
+    HOTSET_TRY(tokens_, BenchTokens::create(model, {}));
+    return {};
+  }
+  HOTSET_TRY(prompts_, read_prompts(options_.prompts_file));
+  HOTSET_TRY(tokenizer_, model_tokenizer(model));
   return {};
 }
 
@@ -153,28 +164,25 @@ plan::LaneRates TuneMeasure::rates() const {
 
 Status TuneMeasure::make_passages() {
   if (!options_.prompts_file.empty()) {
-    HOTSET_TRY(const std::vector<std::string> prompts, read_prompts(options_.prompts_file));
     tokens_name_ = "prompts " + options_.prompts_file;
-    return generate(prompts);
+    return generate();
   }
-  HOTSET_TRY(BenchTokens tokens, BenchTokens::create(*engine_, {}));
-  tokens_name_ = tokens.name();
+  tokens_name_ = tokens_->name();
   const int32_t length = std::min(kPassageTokens, engine_->n_ctx());
   for (int32_t left = options_.n_warm_up + options_.n_tokens; left > 0; left -= length) {
-    passages_.push_back({.prompt = {}, .tokens = tokens.take(std::min(left, length))});
+    passages_.push_back({.prompt = {}, .tokens = tokens_->take(std::min(left, length))});
   }
   return {};
 }
 
-Status TuneMeasure::generate(const std::vector<std::string>& prompts) {
-  HOTSET_TRY(const text::Tokenizer tokenizer, model_tokenizer(*engine_));
+Status TuneMeasure::generate() {
   HOTSET_TRY(engine::Sampler sampler, engine::Sampler::create({.seed = 1}));
   int32_t left = options_.n_warm_up + options_.n_tokens;
   // Several times over where there are few prompts: then the cache knows them, as it would in use.
-  for (size_t i = 0; left > 0; i = (i + 1) % prompts.size()) {
+  for (size_t i = 0; left > 0; i = (i + 1) % prompts_.size()) {
     TunePassage passage;
     HOTSET_TRY(passage.prompt,
-               tokenizer.encode(prompts[i], {.parse_special = true, .add_bos = true}));
+               tokenizer_->encode(prompts_[i], {.parse_special = true, .add_bos = true}));
     if (std::ssize(passage.prompt) >= engine_->n_ctx()) {
       return make_error(ErrorCode::kInvalidArgument,
                         "{}: prompt {} has {} tokens, but the context holds {}; raise it with -c",

@@ -10,10 +10,12 @@
 #include <vector>
 
 #include "hotset/base/error.h"
+#include "hotset/cli/bench_tokens.h"
 #include "hotset/cli/tune_options.h"
 #include "hotset/engine/engine.h"
 #include "hotset/engine/routing_recorder.h"
 #include "hotset/sim/tuning.h"
+#include "hotset/text/tokenizer.h"
 
 namespace hotset::cli {
 
@@ -77,7 +79,9 @@ class TuneMeasure {
   // Creates the engine by the options as they are.
   Status create_engine();
   Status make_passages();
-  Status generate(const std::vector<std::string>& prompts);
+  // What the passages are made of, once.
+  Status read_tokens(const engine::ModelDescription& model);
+  Status generate();
   struct Counts {
     double hits = 0;
     double selected = 0;
@@ -93,6 +97,9 @@ class TuneMeasure {
   engine::RoutingObserver observer_;                   // the recorder's
   std::unique_ptr<engine::Engine> engine_;
   std::vector<TunePassage> passages_;
+  std::optional<BenchTokens> tokens_;
+  std::vector<std::string> prompts_;          // in place of those
+  std::optional<text::Tokenizer> tokenizer_;  // of the prompts
   std::string tokens_name_;
   Bytes least_;
   Bytes most_;

@@ -1,10 +1,17 @@
 #include "hotset/device/backend.h"
 
+#include <pthread.h>
+#include <sys/mman.h>
+
 #include <fstream>
 #include <limits>
+#include <new>
 #include <string>
+#include <utility>
 
+#include "hotset/base/allocation.h"
 #include "hotset/device/ggml_runtime.h"
+#include "hotset/device/tensor_context.h"
 
 namespace hotset::device {
 namespace {
@@ -21,13 +28,47 @@ Status check_available(ggml_backend_buffer_type_t type, Bytes needed, std::strin
                     to_string(needed), to_string(available));
 }
 
+Result<ggml_backend_ptr> start_cpu() {
+  constexpr std::string_view kWhat = "the CPU backend";
+  HOTSET_RETURN_IF_ERROR(expect_memory(kWhat));
+  return catching_refusal(kWhat, [&]() -> Result<ggml_backend_ptr> {
+    ggml_backend_ptr started(ggml_backend_dev_init(cpu_device(), nullptr));
+    if (!started) return make_error(ErrorCode::kDevice, "{} does not start", kWhat);
+    return started;
+  });
+}
+
+// OpenMP ends the process where it cannot start a thread of the team that it keeps for each calling
+// thread; what refuses one is mostly a limit on addresses, of which its stack takes many.
+Status expect_team(int n_threads) {
+  thread_local int n_started = 1;
+  if (n_threads <= n_started) return {};
+  constexpr std::string_view kWhat = "kernel threads";
+  HOTSET_RETURN_IF_ERROR(expect_memory(kWhat));
+  pthread_attr_t attributes;
+  size_t stack_bytes = 0;
+  if (pthread_getattr_default_np(&attributes) == 0) {
+    pthread_attr_getstacksize(&attributes, &stack_bytes);
+    pthread_attr_destroy(&attributes);
+  }
+  const size_t n_bytes = stack_bytes * static_cast<size_t>(n_threads - n_started);
+  if (n_bytes > 0) {
+    void* addresses =
+        mmap(nullptr, n_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (addresses == MAP_FAILED) return memory_refused(kWhat);
+    munmap(addresses, n_bytes);
+  }
+  n_started = n_threads;
+  return {};
+}
+
 }  // namespace
 
 Result<Backend> Backend::cpu(int n_threads) {
   HOTSET_RETURN_IF_ERROR(check_threads(n_threads));
-  HOTSET_RETURN_IF_ERROR(init_ggml());
-  Backend backend(ggml_backend_ptr(ggml_backend_dev_init(cpu_device(), nullptr)));
-  if (!backend.backend_) return make_error(ErrorCode::kDevice, "the CPU backend does not start");
+  HOTSET_RETURN_IF_ERROR(catching_refusal("ggml", init_ggml));
+  HOTSET_TRY(ggml_backend_ptr started, start_cpu());
+  Backend backend(std::move(started));
   HOTSET_RETURN_IF_ERROR(backend.set_threads(n_threads));
   return backend;
 }
@@ -48,6 +89,7 @@ Status Backend::set_threads(int n_threads) {
         "the CPU backend has no ggml_backend_set_n_threads, expected ggml 0.27 or newer");
   }
   set_n_threads(backend_.get(), n_threads);
+  n_threads_ = n_threads;
   return {};
 }
 
@@ -63,8 +105,24 @@ std::vector<ggml_backend_buffer_type_t> Backend::extra_buffer_types() const {
   return types;
 }
 
+Status Backend::restart() {
+  HOTSET_TRY(backend_, start_cpu());
+  return set_threads(n_threads_);
+}
+
 Status Backend::compute(ggml_cgraph* graph) {
-  switch (ggml_backend_graph_compute(backend_.get(), graph)) {
+  if (!backend_) HOTSET_RETURN_IF_ERROR(restart());
+  HOTSET_RETURN_IF_ERROR(expect_team(n_threads_));
+  HOTSET_RETURN_IF_ERROR(expect_memory("computing a graph"));
+  ggml_status computed = GGML_STATUS_FAILED;
+  try {
+    computed = ggml_backend_graph_compute(backend_.get(), graph);
+  } catch (const std::bad_alloc&) {
+    // It threw between freeing its working memory and having other: it must not be freed again.
+    [[maybe_unused]] const auto* left = backend_.release();
+    return memory_refused("working memory of the CPU backend");
+  }
+  switch (computed) {
     case GGML_STATUS_SUCCESS:
       return {};
     case GGML_STATUS_ABORTED:
@@ -80,10 +138,24 @@ Status Backend::compute(ggml_cgraph* graph) {
                     ggml_backend_name(backend_.get()));
 }
 
-Bytes ComputeBuffer::measure(ggml_cgraph* graph) const {
+Status ComputeBuffer::expect_lists(ggml_cgraph* graph) {
+  // ggml ends the process where it finds no memory for what it notes of each node and its sources.
+  constexpr int64_t kNodeBytes = 1024;
+  constexpr std::string_view kWhat = "compute buffer";
+  HOTSET_RETURN_IF_ERROR(
+      expect_memory(kWhat, kSmallAllocations + Bytes{kNodeBytes * ggml_graph_n_nodes(graph)}));
+  if (allocator_) return {};
+  return catching_refusal(kWhat, [&]() -> Status {
+    allocator_.reset(ggml_gallocr_new(type_));
+    return {};
+  });
+}
+
+Result<Bytes> ComputeBuffer::measure(ggml_cgraph* graph) {
+  HOTSET_RETURN_IF_ERROR(expect_lists(graph));
   size_t n_bytes = 0;
   ggml_gallocr_reserve_n_size(allocator_.get(), graph, nullptr, nullptr, &n_bytes);
-  return {static_cast<int64_t>(n_bytes)};
+  return Bytes{static_cast<int64_t>(n_bytes)};
 }
 
 Bytes ComputeBuffer::with_margin(Bytes needs) {
@@ -97,22 +169,23 @@ Status ComputeBuffer::reserve(ggml_cgraph* graph) {
     return make_error(ErrorCode::kInternal, "the compute buffer was already reserved at {}",
                       to_string(reserved_));
   }
-  const Bytes needs = measure(graph);
+  HOTSET_TRY(const Bytes needs, measure(graph));
   const Bytes needed = with_margin(needs);
   HOTSET_RETURN_IF_ERROR(check_available(type_, needed, "compute buffer (-c, -ub)"));
   // The margin is a tensor of its own in a copy of the graph.
   const auto n_nodes = static_cast<size_t>(ggml_graph_size(graph)) + 1;
-  const ggml_context_ptr context(
-      ggml_init({.mem_size = ggml_tensor_overhead() + ggml_graph_overhead_custom(n_nodes, false),
-                 .mem_buffer = nullptr,
-                 .no_alloc = true}));
+  HOTSET_TRY(const TensorContext context, new_tensor_context(1, n_nodes));
   ggml_cgraph* padded = ggml_new_graph_custom(context.get(), n_nodes, false);
   ggml_graph_cpy(graph, padded);
   ggml_tensor* margin = ggml_new_tensor_1d(context.get(), GGML_TYPE_I8, needed.count - needs.count);
   ggml_set_input(margin);
   ggml_set_output(margin);
   ggml_build_forward_expand(padded, margin);
-  if (!ggml_gallocr_reserve(allocator_.get(), padded)) {
+  HOTSET_RETURN_IF_ERROR(expect_lists(padded));
+  HOTSET_TRY(const bool reserved, catching_refusal("compute buffer", [&] {
+               return Result<bool>(ggml_gallocr_reserve(allocator_.get(), padded));
+             }));
+  if (!reserved) {
     return make_error(ErrorCode::kOutOfMemory, "compute buffer: {} were refused",
                       to_string(needed));
   }
@@ -121,7 +194,7 @@ Status ComputeBuffer::reserve(ggml_cgraph* graph) {
 }
 
 Status ComputeBuffer::allocate(ggml_cgraph* graph) {
-  const Bytes needed = measure(graph);
+  HOTSET_TRY(const Bytes needed, measure(graph));
   if (needed > reserved_) {
     return make_error(ErrorCode::kInternal, "compute buffer: a graph needs {}, reserved were {}",
                       to_string(needed), to_string(reserved_));
@@ -137,18 +210,39 @@ Status ComputeBuffer::allocate(ggml_cgraph* graph) {
   return {};
 }
 
+Result<ggml_backend_buffer_ptr> allocate_buffer(ggml_backend_buffer_type_t type, Bytes n_bytes,
+                                                std::string_view what) {
+  HOTSET_RETURN_IF_ERROR(expect_memory(what));
+  return catching_refusal(what, [&]() -> Result<ggml_backend_buffer_ptr> {
+    ggml_backend_buffer_ptr buffer(
+        ggml_backend_buft_alloc_buffer(type, static_cast<size_t>(n_bytes.count)));
+    if (buffer) return buffer;
+    return make_error(ErrorCode::kOutOfMemory, "{}: {} were refused by {}", what,
+                      to_string(n_bytes), ggml_backend_buft_name(type));
+  });
+}
+
+Result<ggml_backend_buffer_ptr> wrap_host_memory(std::string_view what, void* begin,
+                                                 size_t n_bytes) {
+  HOTSET_RETURN_IF_ERROR(expect_memory(what));
+  return catching_refusal(what, [&] {
+    return Result<ggml_backend_buffer_ptr>(ggml_backend_cpu_buffer_from_ptr(begin, n_bytes));
+  });
+}
+
 Result<ggml_backend_buffer_ptr> allocate_tensors(ggml_context* context,
                                                  ggml_backend_buffer_type_t type,
                                                  std::string_view what) {
   const Bytes needed{
       static_cast<int64_t>(ggml_backend_alloc_ctx_tensors_from_buft_size(context, type))};
   HOTSET_RETURN_IF_ERROR(check_available(type, needed, what));
-  ggml_backend_buffer_ptr buffer(ggml_backend_alloc_ctx_tensors_from_buft(context, type));
-  if (!buffer) {
+  HOTSET_RETURN_IF_ERROR(expect_memory(what));
+  return catching_refusal(what, [&]() -> Result<ggml_backend_buffer_ptr> {
+    ggml_backend_buffer_ptr buffer(ggml_backend_alloc_ctx_tensors_from_buft(context, type));
+    if (buffer) return buffer;
     return make_error(ErrorCode::kOutOfMemory, "{}: {} were refused by {}", what, to_string(needed),
                       ggml_backend_buft_name(type));
-  }
-  return buffer;
+  });
 }
 
 std::string ggml_build() {

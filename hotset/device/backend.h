@@ -16,7 +16,7 @@ namespace hotset::device {
 class Backend {
  public:
   // The CPU with `n_threads` kernel threads (1 to 512).
-  // Errors: kInvalidArgument, kDevice.
+  // Errors: kInvalidArgument, kDevice, kOutOfMemory.
   static Result<Backend> cpu(int n_threads);
 
   // That there can be so many kernel threads, 1 to 512. Errors: kInvalidArgument.
@@ -36,13 +36,16 @@ class Backend {
   // Whether the device can compute `op` as it stands, with its sources' buffer types.
   bool supports(const ggml_tensor* op) const { return ggml_backend_dev_supports_op(device(), op); }
 
-  // Computes the graph and waits for it. Errors: kDevice, kOutOfMemory, kCancelled.
+  // Computes the graph and waits for it. Errors: kDevice, kOutOfMemory, kCancelled; after each of
+  // them the backend may be used again.
   Status compute(ggml_cgraph* graph);
 
  private:
   explicit Backend(ggml_backend_ptr backend) : backend_(std::move(backend)) {}
+  Status restart();
 
   ggml_backend_ptr backend_;
+  int n_threads_ = 1;
 };
 
 // The compute buffer that all graphs of one backend share, one at a time.
@@ -51,27 +54,37 @@ class Backend {
 // Thread-compatible.
 class ComputeBuffer {
  public:
-  explicit ComputeBuffer(ggml_backend_buffer_type_t type)
-      : type_(type), allocator_(ggml_gallocr_new(type)) {}
+  explicit ComputeBuffer(ggml_backend_buffer_type_t type) : type_(type) {}
 
-  // What `graph` needs. Leaves the graph's tensors without addresses.
-  Bytes measure(ggml_cgraph* graph) const;
+  // What `graph` needs. Leaves the graph's tensors without addresses. Errors: kOutOfMemory.
+  Result<Bytes> measure(ggml_cgraph* graph);
   // What reserve() takes for a graph that needs so much: how the allocator packs is not monotone,
   // so a smaller graph than the largest of those that were measured can need a little more.
   static Bytes with_margin(Bytes needs);
   // Allocates the buffer for `graph`, the largest one, and a margin. Errors: kOutOfMemory;
   // kInternal if it was already reserved.
   Status reserve(ggml_cgraph* graph);
-  // Gives the tensors of `graph` their addresses. Errors: kInternal if it needs more than reserved.
+  // Gives the tensors of `graph` their addresses. Errors: kOutOfMemory; kInternal if it needs more
+  // than reserved.
   Status allocate(ggml_cgraph* graph);
 
   Bytes reserved() const { return reserved_; }
 
  private:
+  Status expect_lists(ggml_cgraph* graph);
+
   ggml_backend_buffer_type_t type_;
-  ggml_gallocr_ptr allocator_;
+  ggml_gallocr_ptr allocator_;  // from the first use on
   Bytes reserved_;
 };
+
+// A buffer of `type`, also one of no bytes. Errors: kOutOfMemory, naming `what` and its size.
+Result<ggml_backend_buffer_ptr> allocate_buffer(ggml_backend_buffer_type_t type, Bytes n_bytes,
+                                                std::string_view what);
+
+// A buffer over memory that somebody else owns. Errors: kOutOfMemory, naming `what`.
+Result<ggml_backend_buffer_ptr> wrap_host_memory(std::string_view what, void* begin,
+                                                 size_t n_bytes);
 
 // Allocates all tensors of `context` that have no address yet in one new buffer of `type`.
 // Errors: kOutOfMemory, naming `what` and its size.

@@ -343,7 +343,7 @@ Status EmulatedDevice::wait_idle() {
     queues_.wait_empty(queue);
     timeline_.host_reaches(timeline_.idle_us(queue));
   }
-  return queues_.status();
+  return queues_.finish();
 }
 
 double EmulatedDevice::event_time_us(Event event) const {

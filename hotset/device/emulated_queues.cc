@@ -4,6 +4,7 @@
 #include <chrono>
 #include <utility>
 
+#include "hotset/base/allocation.h"
 #include "hotset/base/clock.h"
 
 namespace hotset::device {
@@ -11,12 +12,19 @@ namespace hotset::device {
 EmulatedQueues::EmulatedQueues(Work work, Observer observer, size_t n_entries)
     : work_(std::move(work)), observer_(std::move(observer)) {
   for (Ring& r : rings_) r.entries.resize(n_entries);
-  for (const QueueId queue : {QueueId::kCompute, QueueId::kTransfer}) {
-    ring(queue).thread = std::thread([this, queue] { run(queue); });
+  try {
+    for (const QueueId queue : {QueueId::kCompute, QueueId::kTransfer}) {
+      ring(queue).thread = std::thread([this, queue] { run(queue); });
+    }
+  } catch (...) {
+    stop();  // the one that has started
+    throw;
   }
 }
 
-EmulatedQueues::~EmulatedQueues() {
+EmulatedQueues::~EmulatedQueues() { stop(); }
+
+void EmulatedQueues::stop() {
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
@@ -24,7 +32,9 @@ EmulatedQueues::~EmulatedQueues() {
     progress_.notify_all();
     for (Ring& r : rings_) r.has_work.notify_all();
   }
-  for (Ring& r : rings_) r.thread.join();
+  for (Ring& r : rings_) {
+    if (r.thread.joinable()) r.thread.join();
+  }
 }
 
 int32_t EmulatedQueues::new_event() {
@@ -87,6 +97,14 @@ Status EmulatedQueues::status() const {
   return {};
 }
 
+Status EmulatedQueues::finish() {
+  Status status = this->status();
+  if (status || status.error().code != ErrorCode::kOutOfMemory) return status;
+  const std::lock_guard lock(mutex_);
+  failure_.reset();
+  return status;
+}
+
 void EmulatedQueues::sleep_until(double us, std::unique_lock<std::mutex>& lock) {
   const double rest_us = us - steady_clock().now_us();
   if (rest_us <= 0) return;
@@ -142,7 +160,7 @@ void EmulatedQueues::run_entry(QueueId queue, const QueueEntry& entry,
   if (stopping_ || failure_) return;
   const double start_us = steady_clock().now_us();
   lock.unlock();
-  Status status = work_(entry);
+  Status status = catching_refusal("emu", [&] { return work_(entry); });
   lock.lock();
   if (!status) fail(std::move(status).error());
   sleep_until(start_us + entry.least_us, lock);

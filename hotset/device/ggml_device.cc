@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "hotset/base/allocation.h"
 #include "hotset/base/clock.h"
 #include "hotset/base/log.h"
 #include "hotset/device/backend.h"
@@ -179,6 +180,7 @@ Status GgmlDevice::start() {
   async_ = props.caps.async && props.caps.events;
   reorders_ =
       std::string_view(ggml_backend_reg_name(ggml_backend_dev_backend_reg(device_))) == "Vulkan";
+  HOTSET_RETURN_IF_ERROR(expect_memory(info_.name));
   for (Stream& s : streams_) {
     HOTSET_RETURN_IF_ERROR(
         guarded("start", [&] { s.backend.reset(ggml_backend_dev_init(device_, nullptr)); }));
@@ -225,6 +227,7 @@ GgmlDevice::~GgmlDevice() {
 
 Result<DeviceBuffer> GgmlDevice::allocate(ggml_context* context, std::string_view what) {
   HOTSET_RETURN_IF_ERROR(failure());
+  HOTSET_RETURN_IF_ERROR(expect_memory(what));
   const Bytes needed{
       static_cast<int64_t>(ggml_backend_alloc_ctx_tensors_from_buft_size(context, buffer_type()))};
   if (needed.count == 0) return DeviceBuffer();
@@ -251,6 +254,7 @@ bool GgmlDevice::refuses_pinned(Bytes n_bytes) const {
 
 Result<HostBuffer> GgmlDevice::allocate_pinned(Bytes n_bytes, std::string_view what) {
   HOTSET_RETURN_IF_ERROR(failure());
+  HOTSET_RETURN_IF_ERROR(expect_memory(what));
   if (n_bytes.count > 0 && !refuses_pinned(n_bytes)) {
     ggml_backend_buffer_ptr buffer;
     HOTSET_RETURN_IF_ERROR(guarded("pinned memory", [&] {
@@ -404,6 +408,7 @@ Status GgmlDevice::download(QueueId queue, const ggml_tensor* from, size_t offse
 
 Result<Event> GgmlDevice::new_event() {
   HOTSET_RETURN_IF_ERROR(failure());
+  HOTSET_RETURN_IF_ERROR(expect_memory("an event"));
   EventState made;
   if (async_) {
     HOTSET_RETURN_IF_ERROR(

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "hotset/base/log.h"
+#include "hotset/device/tensor_context.h"
 
 namespace hotset::device {
 namespace {
@@ -55,13 +56,7 @@ class OverlapProbe {
 
  private:
   Status prepare() {
-    const ggml_init_params params = {
-        .mem_size = ggml_tensor_overhead() * (kMaxNodes + 2) +
-                    2 * ggml_graph_overhead_custom(kGraphSize, false),
-        .mem_buffer = nullptr,
-        .no_alloc = true,
-    };
-    context_.reset(ggml_init(params));
+    HOTSET_TRY(context_, new_tensor_context(kMaxNodes + 2, kGraphSize, 2));
     const int64_t n = kCopyBytes.count / static_cast<int64_t>(sizeof(float));
     work_ = ggml_new_tensor_1d(context_.get(), GGML_TYPE_F32, n);
     target_ = ggml_new_tensor_1d(context_.get(), GGML_TYPE_F32, n);
@@ -143,7 +138,7 @@ class OverlapProbe {
   }
 
   Device& device_;
-  ggml_context_ptr context_;
+  TensorContext context_;
   ggml_tensor* work_ = nullptr;
   ggml_tensor* target_ = nullptr;
   std::vector<ggml_tensor*> chain_;

@@ -73,16 +73,12 @@ Result<ggml_backend_buffer_ptr> allocate_host(ggml_backend_buffer_type_t type, B
   if (n_bytes.count == 0) return ggml_backend_buffer_ptr();
   // The system overcommits: it would grant the memory and end the process when it is touched.
   const Bytes available = available_host_memory();
-  ggml_backend_buffer_ptr buffer;
-  if (n_bytes <= available) {
-    buffer.reset(ggml_backend_buft_alloc_buffer(type, static_cast<size_t>(n_bytes.count)));
-  }
-  if (!buffer) {
+  if (n_bytes > available) {
     return make_error(ErrorCode::kOutOfMemory,
                       "{}: needs {} of host memory, the machine has {} available", what,
                       to_string(n_bytes), to_string(available));
   }
-  return buffer;
+  return allocate_buffer(type, n_bytes, what);
 }
 
 void warn_pageable(std::string_view device, std::string_view what, Bytes n_bytes) {

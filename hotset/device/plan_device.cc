@@ -4,6 +4,8 @@
 
 #include <utility>
 
+#include "hotset/device/backend.h"
+
 namespace hotset::device {
 namespace {
 
@@ -38,8 +40,8 @@ Result<Reserved> reserve(Bytes n_bytes, std::string_view what) {
     return make_error(ErrorCode::kOutOfMemory, "plan: {}: {} of addresses were refused", what,
                       to_string(n_bytes));
   }
-  ggml_backend_buffer_ptr buffer(
-      ggml_backend_cpu_buffer_from_ptr(addresses->base(), static_cast<size_t>(n_bytes.count)));
+  HOTSET_TRY(ggml_backend_buffer_ptr buffer,
+             wrap_host_memory(what, addresses->base(), static_cast<size_t>(n_bytes.count)));
   return Reserved{std::move(addresses), std::move(buffer)};
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "hotset/base/printable.h"
 #include "hotset/engine/arch/architectures.h"
 
 namespace hotset::engine {
@@ -112,7 +113,7 @@ Result<const Architecture*> architecture_of(const model::GgufFile& file) {
   }
   return make_error(ErrorCode::kUnsupported,
                     "{}: key 'general.architecture': found '{}', expected one of: {}", file.name(),
-                    name, known);
+                    printable(name), known);
 }
 
 std::vector<std::string_view> architecture_names() {

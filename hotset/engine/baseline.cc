@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "hotset/device/tensor_context.h"
 #include "hotset/engine/cpu_lane.h"
 
 namespace hotset::engine {
@@ -30,7 +31,7 @@ class TimedExperts {
   explicit TimedExperts(device::Backend& cpu) : cpu_(&cpu) {}
 
   device::Backend* cpu_;
-  std::vector<ggml_context_ptr> contexts_;
+  std::vector<device::TensorContext> contexts_;
   std::vector<ggml_backend_buffer_ptr> buffers_;
   ggml_tensor* ids_ = nullptr;
   ggml_cgraph* graph_ = nullptr;
@@ -43,14 +44,13 @@ Result<TimedExperts> TimedExperts::create(const model::GgufFile& file,
   TimedExperts timed(cpu);
   std::vector<ggml_tensor*> weights;
   for (const model::TensorInfo* info : infos) {
-    ggml_backend_buffer_type_t type =
-        repacked ? repacked_layout(cpu, *info, WeightUse::kExperts) : nullptr;
+    ggml_backend_buffer_type_t type = nullptr;
+    if (repacked) {
+      HOTSET_TRY(type, repacked_layout(cpu, *info, WeightUse::kExperts));
+    }
     if (type == nullptr) type = cpu.buffer_type();
-    ggml_context* c =
-        timed.contexts_
-            .emplace_back(ggml_init(
-                {.mem_size = 2 * ggml_tensor_overhead(), .mem_buffer = nullptr, .no_alloc = true}))
-            .get();
+    HOTSET_TRY(timed.contexts_.emplace_back(), device::new_tensor_context(1));
+    ggml_context* c = timed.contexts_.back().get();
     ggml_tensor* weight = ggml_new_tensor_3d(c, static_cast<ggml_type>(info->type), info->ne[0],
                                              info->ne[1], n_experts);
     HOTSET_TRY(timed.buffers_.emplace_back(), device::allocate_tensors(c, type, "experts to time"));
@@ -59,13 +59,8 @@ Result<TimedExperts> TimedExperts::create(const model::GgufFile& file,
     weights.push_back(weight);
   }
   constexpr size_t kGraphNodes = 64;
-  ggml_context* c =
-      timed.contexts_
-          .emplace_back(ggml_init({.mem_size = kGraphNodes * ggml_tensor_overhead() +
-                                               ggml_graph_overhead_custom(kGraphNodes, false),
-                                   .mem_buffer = nullptr,
-                                   .no_alloc = true}))
-          .get();
+  HOTSET_TRY(timed.contexts_.emplace_back(), device::new_tensor_context(kGraphNodes, kGraphNodes));
+  ggml_context* c = timed.contexts_.back().get();
   timed.ids_ = ggml_new_tensor_2d(c, GGML_TYPE_I32, k, 1);
   timed.graph_ = ggml_new_graph_custom(c, kGraphNodes, false);
   std::vector<ggml_tensor*> inputs;
@@ -113,11 +108,12 @@ Result<std::vector<const model::TensorInfo*>> first_experts(const ModelDescripti
 Result<std::optional<double>> repacked_ratio(const ModelDescription& model,
                                              const Placement& placement, device::Backend& cpu) {
   HOTSET_TRY(const std::vector<const model::TensorInfo*> infos, first_experts(model, placement));
-  if (std::ranges::none_of(infos, [&](const model::TensorInfo* info) {
-        return repacked_layout(cpu, *info, WeightUse::kExperts) != nullptr;
-      })) {
-    return std::nullopt;
+  bool any_repacked = false;
+  for (const model::TensorInfo* info : infos) {
+    HOTSET_TRY(const auto* const layout, repacked_layout(cpu, *info, WeightUse::kExperts));
+    any_repacked = any_repacked || layout != nullptr;
   }
+  if (!any_repacked) return std::nullopt;
   const int64_t k = model.spec.router.n_expert_used;
   const int64_t n_all = model.spec.router.n_expert;
   Bytes expert_bytes;

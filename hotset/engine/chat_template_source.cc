@@ -11,6 +11,7 @@
 #include <optional>
 #include <utility>
 
+#include "hotset/base/allocation.h"
 #include "hotset/base/log.h"
 #include "hotset/text/builtin_chat_templates.h"
 
@@ -93,10 +94,12 @@ Result<Source> choose(const model::GgufFile& file, const text::Tokenizer& tokeni
 Result<text::ChatTemplate> load_chat_template(const model::GgufFile& file,
                                               const text::Tokenizer& tokenizer,
                                               const std::string& choice) {
-  HOTSET_TRY(Source source, choose(file, tokenizer, choice));
-  text::ChatTemplateOptions options = text::chat_template_options(tokenizer);
-  options.name = std::move(source.name);
-  return text::ChatTemplate::create(std::move(source.text), std::move(options));
+  return catching_refusal("the chat template", [&]() -> Result<text::ChatTemplate> {
+    HOTSET_TRY(Source source, choose(file, tokenizer, choice));
+    text::ChatTemplateOptions options = text::chat_template_options(tokenizer);
+    options.name = std::move(source.name);
+    return text::ChatTemplate::create(std::move(source.text), std::move(options));
+  });
 }
 
 }  // namespace hotset::engine

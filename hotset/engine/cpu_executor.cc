@@ -90,14 +90,14 @@ Status CpuExecutor::reserve() {
   KeptGraph largest;
   Bytes most;
   for (const int32_t n_tokens : measured_sizes(options_.n_ubatch)) {
-    KeptGraph kept = build({.n_tokens = n_tokens,
-                            .n_kv = kv_.cells().n_cells(),
-                            .n_kv_window = kv_.max_n_kv_window(),
-                            .n_outputs = std::min(options_.n_outputs, n_tokens)});
+    HOTSET_TRY(KeptGraph kept, build({.n_tokens = n_tokens,
+                                      .n_kv = kv_.cells().n_cells(),
+                                      .n_kv_window = kv_.max_n_kv_window(),
+                                      .n_outputs = std::min(options_.n_outputs, n_tokens)}));
     HOTSET_RETURN_IF_ERROR(check_supported(
         kept.graph, [&](const ggml_tensor* node) { return cpu_.supports(node); },
         "the CPU backend"));
-    const Bytes needed = compute_.measure(kept.graph);
+    HOTSET_TRY(const Bytes needed, compute_.measure(kept.graph));
     if (needed > most) {
       most = needed;
       largest = std::move(kept);
@@ -106,15 +106,12 @@ Status CpuExecutor::reserve() {
   return compute_.reserve(largest.graph);
 }
 
-CpuExecutor::KeptGraph CpuExecutor::build(const GraphShape& shape) const {
+Result<CpuExecutor::KeptGraph> CpuExecutor::build(const GraphShape& shape) const {
   const model::ModelSpec& spec = model_.spec();
   const size_t n_nodes = max_graph_nodes(spec, n_layers_);
   KeptGraph kept;
   kept.shape = shape;
-  kept.context.reset(ggml_init(
-      {.mem_size = ggml_tensor_overhead() * n_nodes + ggml_graph_overhead_custom(n_nodes, false),
-       .mem_buffer = nullptr,
-       .no_alloc = true}));
+  HOTSET_TRY(kept.context, device::new_tensor_context(n_nodes, n_nodes));
   kept.graph = ggml_new_graph_custom(kept.context.get(), n_nodes, false);
   kept.inputs = make_inputs(kept.context.get(), spec, kv_, shape);
   GraphBuilder g(kept.context.get(), kept.graph, spec, model_.weights(), kv_, shape, kept.inputs);
@@ -159,7 +156,8 @@ Result<CpuExecutor::KeptGraph*> CpuExecutor::graph_for(const GraphShape& shape) 
   for (const auto& kept : kept_) {
     if (kept->shape == shape) return kept.get();
   }
-  auto built = std::make_unique<KeptGraph>(build(shape));
+  HOTSET_TRY(KeptGraph graph, build(shape));
+  auto built = std::make_unique<KeptGraph>(std::move(graph));
   HOTSET_RETURN_IF_ERROR(compute_.allocate(built->graph));
   ++n_graphs_built_;
   if (kept_.size() < kMaxKeptGraphs) {

@@ -9,6 +9,7 @@
 
 #include "hotset/base/error.h"
 #include "hotset/device/backend.h"
+#include "hotset/device/tensor_context.h"
 #include "hotset/engine/executor.h"
 #include "hotset/engine/graph_builder.h"
 #include "hotset/engine/kv_cache.h"
@@ -52,7 +53,7 @@ class CpuExecutor final : public Executor {
  private:
   struct KeptGraph {
     GraphShape shape;
-    ggml_context_ptr context;
+    device::TensorContext context;
     ggml_cgraph* graph = nullptr;
     GraphInputs inputs;
     ggml_tensor* result = nullptr;        // null without outputs
@@ -64,7 +65,7 @@ class CpuExecutor final : public Executor {
 
   CpuExecutor(const LoadedModel& model, KvCache& kv, device::Backend& cpu,
               const ExecutorOptions& options, int64_t n_layers);
-  KeptGraph build(const GraphShape& shape) const;
+  Result<KeptGraph> build(const GraphShape& shape) const;
   void add_layers(GraphBuilder& g, KeptGraph& kept) const;
   Status reserve();
   Result<KeptGraph*> graph_for(const GraphShape& shape);

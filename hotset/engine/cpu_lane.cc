@@ -1,5 +1,6 @@
 #include "hotset/engine/cpu_lane.h"
 
+#include "hotset/base/allocation.h"
 #include "hotset/base/clock.h"
 
 namespace hotset::engine {
@@ -41,7 +42,8 @@ void CpuLane::loop() {
       continue;
     }
     const double start_us = steady_clock().now_us();
-    status_ = call_(context_);
+    // Nothing that is thrown may leave a thread.
+    status_ = catching_refusal("the CPU lane", [&] { return call_(context_); });
     job_us_ = steady_clock().now_us() - start_us;
     state_.store(kDone);
     state_.notify_all();

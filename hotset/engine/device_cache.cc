@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "hotset/base/log.h"
+#include "hotset/device/tensor_context.h"
 
 namespace hotset::engine {
 
@@ -47,10 +48,9 @@ double LaneTotals::upload_us() const {
 namespace {
 
 // Whether the device multiplies by id with a bank of `n_experts` experts.
-bool accepts_bank(const device::Device& device, const ExpertTensor& tensor, int64_t n_experts) {
-  const ggml_context_ptr context(
-      ggml_init({.mem_size = 8 * ggml_tensor_overhead(), .mem_buffer = nullptr, .no_alloc = true}));
-  ggml_context* c = context.get();
+bool accepts_bank(ggml_context* c, const device::Device& device, const ExpertTensor& tensor,
+                  int64_t n_experts) {
+  ggml_reset(c);
   const auto type = static_cast<ggml_type>(tensor.type);
   ggml_tensor* bank = ggml_new_tensor_3d(c, type, tensor.n_columns, tensor.n_rows, n_experts);
   ggml_tensor* x = ggml_new_tensor_3d(c, GGML_TYPE_F32, tensor.n_columns, 1, 1);
@@ -88,11 +88,12 @@ Result<std::vector<CacheGroup>> DeviceCache::form_groups(const ModelDescription&
   HOTSET_TRY(std::vector<MoeLayer> layers, moe_layers(model));
   std::erase_if(layers, [&](const MoeLayer& at) { return !placement.on_device(at.layer); });
   if (layers.empty()) return std::vector<CacheGroup>();
+  HOTSET_TRY(const device::TensorContext context, device::new_tensor_context(8));
   const DeviceShare share{
       .alignment = static_cast<int64_t>(ggml_backend_buft_get_alignment(device.buffer_type())),
       .accepts_bank = [&](const ExpertTensor& tensor, int64_t n) {
         // With room for the staging area, which is at most a quarter of a layer.
-        return accepts_bank(device, tensor, n + spec.router.n_expert / 4 + 2);
+        return accepts_bank(context.get(), device, tensor, n + spec.router.n_expert / 4 + 2);
       }};
   const auto k = static_cast<int32_t>(spec.router.n_expert_used);
   HOTSET_TRY(std::vector<GroupSpec> specs, hotset::form_groups(layers, {&share, 1}, budget, k));

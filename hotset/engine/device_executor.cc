@@ -6,6 +6,7 @@
 #include <cstring>
 #include <utility>
 
+#include "hotset/base/allocation.h"
 #include "hotset/engine/lane_calibration.h"
 
 namespace hotset::engine {
@@ -367,7 +368,7 @@ Status DeviceExecutor::serve(int64_t layer, size_t index, KeptGraph& experts, in
     HOTSET_RETURN_IF_ERROR(cache_->queue_fills());
     return cache_->wants_upload_time() ? time_uploads(job.start_us) : Status();
   };
-  const Status queued = queue_device_work();
+  const Status queued = catching_refusal("the expert cache", queue_device_work);
   if (n_cpu_pairs == 0) return queued;
   // The lane works on memory of this lookup, so it must end even after an error.
   const Bytes reads = expert_bytes * served.n_cpu;

@@ -124,7 +124,7 @@ Status DeviceGraphs::allocate_cross() {
   const model::ModelSpec& spec = model_.spec();
   const int64_t n_ubatch = options_.n_ubatch;
   const int64_t k = std::max<int64_t>(1, spec.router.n_expert_used);
-  cross_context_ = new_graph_context(32 + static_cast<size_t>(spec.n_layer), 0);
+  HOTSET_TRY(cross_context_, device::new_tensor_context(32 + static_cast<size_t>(spec.n_layer)));
   ggml_context* c = cross_context_.get();
   const auto floats = [&](int64_t ne0, int64_t ne1) {
     return ggml_new_tensor_2d(c, GGML_TYPE_F32, ne0, ne1);
@@ -154,7 +154,7 @@ Status DeviceGraphs::allocate_cross() {
 }
 
 Status DeviceGraphs::allocate_host() {
-  host_context_ = new_graph_context(24 + cross_.resident_ids.size(), 0);
+  HOTSET_TRY(host_context_, device::new_tensor_context(24 + cross_.resident_ids.size()));
   ggml_context* c = host_context_.get();
   const auto like = [&](const ggml_tensor* tensor) { return ggml_dup_tensor(c, tensor); };
   host_.positions = like(cross_.positions);
@@ -203,29 +203,34 @@ Status DeviceGraphs::reserve() {
     KeptGraph kept;
     Bytes needs;
 
-    void consider(const device::ComputeBuffer& buffer, KeptGraph candidate) {
-      if (candidate.graph == nullptr || ggml_graph_n_nodes(candidate.graph) == 0) return;
-      const Bytes needed = buffer.measure(candidate.graph);
-      if (kept.graph != nullptr && needed <= needs) return;
+    Status consider(device::ComputeBuffer& buffer, KeptGraph candidate) {
+      if (candidate.graph == nullptr || ggml_graph_n_nodes(candidate.graph) == 0) return {};
+      HOTSET_TRY(const Bytes needed, buffer.measure(candidate.graph));
+      if (kept.graph != nullptr && needed <= needs) return {};
       needs = needed;
       kept = std::move(candidate);
+      return {};
     }
   };
   Largest on_device;
   Largest on_cpu;
   for (const int32_t n_tokens : measured_sizes(options_.n_ubatch)) {
-    GraphSet set = build({.n_tokens = n_tokens,
-                          .n_kv = kv_.cells().n_cells(),
-                          .n_kv_window = kv_.max_n_kv_window(),
-                          .n_outputs = std::min(options_.n_outputs, n_tokens)});
+    HOTSET_TRY(GraphSet set, build({.n_tokens = n_tokens,
+                                    .n_kv = kv_.cells().n_cells(),
+                                    .n_kv_window = kv_.max_n_kv_window(),
+                                    .n_outputs = std::min(options_.n_outputs, n_tokens)}));
     HOTSET_RETURN_IF_ERROR(check(set));
-    for (KeptGraph& kept : set.segments) on_device.consider(device_compute_, std::move(kept));
-    for (KeptGraph& kept : set.experts) on_cpu.consider(cpu_compute_, std::move(kept));
-    on_cpu.consider(cpu_compute_, std::move(set.head));
+    for (KeptGraph& kept : set.segments) {
+      HOTSET_RETURN_IF_ERROR(on_device.consider(device_compute_, std::move(kept)));
+    }
+    for (KeptGraph& kept : set.experts) {
+      HOTSET_RETURN_IF_ERROR(on_cpu.consider(cpu_compute_, std::move(kept)));
+    }
+    HOTSET_RETURN_IF_ERROR(on_cpu.consider(cpu_compute_, std::move(set.head)));
   }
   if (lookups_) {
     HOTSET_RETURN_IF_ERROR(lookups_->visit_largest([&](KeptGraph kept, bool is_cpu) {
-      (is_cpu ? on_cpu : on_device)
+      return (is_cpu ? on_cpu : on_device)
           .consider(is_cpu ? cpu_compute_ : device_compute_, std::move(kept));
     }));
   }
@@ -264,15 +269,13 @@ GraphInputs DeviceGraphs::device_inputs(ggml_context* context, const GraphShape&
   return inputs;
 }
 
-KeptGraph DeviceGraphs::build_segment(size_t index, const GraphShape& shape) const {
+Result<KeptGraph> DeviceGraphs::build_segment(size_t index, const GraphShape& shape) const {
   const model::ModelSpec& spec = model_.spec();
   const Architecture& architecture = model_.architecture();
   const Segment& segment = segments_[index];
   const size_t n_nodes = max_graph_nodes(spec, segment.end_layer - segment.first_layer + 1);
-  KeptGraph kept;
-  kept.context = new_graph_context(n_nodes, n_nodes);
+  HOTSET_TRY(KeptGraph kept, new_kept_graph(n_nodes));
   ggml_context* c = kept.context.get();
-  kept.graph = ggml_new_graph_custom(c, n_nodes, false);
   GraphBuilder g(c, kept.graph, spec, model_.weights(), kv_, shape, device_inputs(c, shape));
 
   ggml_tensor* hidden = nullptr;
@@ -339,15 +342,14 @@ ggml_tensor* DeviceGraphs::resident_experts(GraphBuilder& g, int64_t layer,
   return g.combine(routing, g.experts(routing, experts));
 }
 
-KeptGraph DeviceGraphs::build_experts(const Segment& segment, const GraphShape& shape) const {
-  KeptGraph kept;
+Result<KeptGraph> DeviceGraphs::build_experts(const Segment& segment,
+                                              const GraphShape& shape) const {
   const int64_t rows = n_rows(segment, shape);
-  if (rows == 0) return kept;
+  if (rows == 0) return KeptGraph();
   const model::ModelSpec& spec = model_.spec();
   const size_t n_nodes = 64;
-  kept.context = new_graph_context(n_nodes, n_nodes);
+  HOTSET_TRY(KeptGraph kept, new_kept_graph(n_nodes));
   ggml_context* c = kept.context.get();
-  kept.graph = ggml_new_graph_custom(c, n_nodes, false);
   GraphBuilder g(c, kept.graph, spec, model_.weights(), kv_, shape, {});
   const Routing routing{.x = part_of(c, host_.x, spec.n_embd, rows),
                         .ids = part_of(c, host_.ids, spec.router.n_expert_used, rows)};
@@ -355,14 +357,12 @@ KeptGraph DeviceGraphs::build_experts(const Segment& segment, const GraphShape& 
   return kept;
 }
 
-KeptGraph DeviceGraphs::build_head(const GraphShape& shape) const {
-  KeptGraph kept;
-  if (placement_.head_on_device || shape.n_outputs == 0) return kept;
+Result<KeptGraph> DeviceGraphs::build_head(const GraphShape& shape) const {
+  if (placement_.head_on_device || shape.n_outputs == 0) return KeptGraph();
   const model::ModelSpec& spec = model_.spec();
   const size_t n_nodes = 16;
-  kept.context = new_graph_context(n_nodes, n_nodes);
+  HOTSET_TRY(KeptGraph kept, new_kept_graph(n_nodes));
   ggml_context* c = kept.context.get();
-  kept.graph = ggml_new_graph_custom(c, n_nodes, false);
   GraphBuilder g(c, kept.graph, spec, model_.weights(), kv_, shape, {});
   ggml_tensor* logits = g.head(part_of(c, host_.out, spec.n_embd, shape.n_outputs));
   ggml_set_output(logits);
@@ -371,14 +371,15 @@ KeptGraph DeviceGraphs::build_head(const GraphShape& shape) const {
   return kept;
 }
 
-GraphSet DeviceGraphs::build(const GraphShape& shape) const {
+Result<GraphSet> DeviceGraphs::build(const GraphShape& shape) const {
   GraphSet set;
   set.shape = shape;
   for (size_t i = 0; i < segments_.size(); ++i) {
-    set.segments.push_back(build_segment(i, shape));
-    if (segments_[i].routes >= 0) set.experts.push_back(build_experts(segments_[i], shape));
+    HOTSET_TRY(set.segments.emplace_back(), build_segment(i, shape));
+    if (segments_[i].routes < 0) continue;
+    HOTSET_TRY(set.experts.emplace_back(), build_experts(segments_[i], shape));
   }
-  set.head = build_head(shape);
+  HOTSET_TRY(set.head, build_head(shape));
   return set;
 }
 
@@ -403,7 +404,8 @@ Result<GraphSet*> DeviceGraphs::for_shape(const GraphShape& shape) {
       return kept.get();
     }
   }
-  auto built = std::make_unique<GraphSet>(build(shape));
+  HOTSET_TRY(GraphSet set, build(shape));
+  auto built = std::make_unique<GraphSet>(std::move(set));
   built->last_use = ++n_uses_;
   HOTSET_RETURN_IF_ERROR(check(*built));
   const auto allocate = [&](device::ComputeBuffer& buffer, KeptGraph& kept) -> Status {

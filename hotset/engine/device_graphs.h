@@ -122,7 +122,8 @@ class DeviceGraphs {
                                                       const ExpertBanks* banks);
   ~DeviceGraphs();
 
-  // The graphs of a shape, built if they are not kept. Errors: kUnsupported, kInternal, kDevice.
+  // The graphs of a shape, built if they are not kept. Errors: kUnsupported, kOutOfMemory,
+  // kInternal, kDevice.
   Result<GraphSet*> for_shape(const GraphShape& shape);
 
   const std::vector<Segment>& segments() const { return segments_; }
@@ -164,10 +165,10 @@ class DeviceGraphs {
   Status allocate_cross();
   Status allocate_host();
   Status reserve();
-  GraphSet build(const GraphShape& shape) const;
-  KeptGraph build_segment(size_t index, const GraphShape& shape) const;
-  KeptGraph build_experts(const Segment& segment, const GraphShape& shape) const;
-  KeptGraph build_head(const GraphShape& shape) const;
+  Result<GraphSet> build(const GraphShape& shape) const;
+  Result<KeptGraph> build_segment(size_t index, const GraphShape& shape) const;
+  Result<KeptGraph> build_experts(const Segment& segment, const GraphShape& shape) const;
+  Result<KeptGraph> build_head(const GraphShape& shape) const;
   GraphInputs device_inputs(ggml_context* context, const GraphShape& shape) const;
   Status check(GraphSet& set) const;
 
@@ -179,8 +180,8 @@ class DeviceGraphs {
   ExecutorOptions options_;
   const ExpertBanks* banks_;
   std::vector<Segment> segments_;
-  ggml_context_ptr cross_context_;
-  ggml_context_ptr host_context_;
+  device::TensorContext cross_context_;
+  device::TensorContext host_context_;
   device::DeviceBuffer cross_buffer_;
   device::HostBuffer host_buffer_;
   device::DeviceBuffer compute_claim_;

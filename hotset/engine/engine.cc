@@ -10,6 +10,7 @@
 #include <set>
 #include <utility>
 
+#include "hotset/base/allocation.h"
 #include "hotset/base/log.h"
 #include "hotset/engine/baseline.h"
 #include "hotset/engine/cpu_executor.h"
@@ -73,6 +74,12 @@ Result<KvCacheOptions> kv_options(const model::ModelSpec& spec, const EngineOpti
 
 Result<std::unique_ptr<Engine>> Engine::create(ModelDescription description,
                                                const EngineOptions& options) {
+  return catching_refusal("loading the model",
+                          [&] { return create_best(std::move(description), options); });
+}
+
+Result<std::unique_ptr<Engine>> Engine::create_best(ModelDescription description,
+                                                    const EngineOptions& options) {
   HOTSET_TRY(std::unique_ptr<Engine> engine, create_as_asked(std::move(description), options));
   HOTSET_TRY(const std::string why, engine->why_repacked());
   if (why.empty()) return engine;
@@ -248,6 +255,10 @@ Status Engine::shrink_overcommitted() {
 }
 
 Status Engine::set_cache(std::optional<Bytes> bytes, const CacheOptions& cache) {
+  return catching_refusal("the expert cache", [&] { return replace_cache(bytes, cache); });
+}
+
+Status Engine::replace_cache(std::optional<Bytes> bytes, const CacheOptions& cache) {
   if (most_cache_ == Bytes{}) {
     return make_error(ErrorCode::kInvalidArgument,
                       "the engine was created without an expert cache, expected one with slots");
@@ -264,7 +275,7 @@ Status Engine::set_cache(std::optional<Bytes> bytes, const CacheOptions& cache) 
                       "the expert cache: found {}, expected at most {}, which was planned for",
                       to_string(*bytes), to_string(most_cache_));
   }
-  HOTSET_RETURN_IF_ERROR(device_->wait_idle());
+  HOTSET_RETURN_IF_ERROR(wait_for_device());
   executor_.reset();
   cache_.reset();
   options_.cache_bytes = bytes;
@@ -273,11 +284,32 @@ Status Engine::set_cache(std::optional<Bytes> bytes, const CacheOptions& cache) 
   if (bytes != Bytes{}) {
     HOTSET_RETURN_IF_ERROR(
         size_cache(model_->description(), *device_, bytes.value_or(most_cache_), plan_));
-    if (std::ranges::any_of(plan_.groups, [](const CacheGroup& g) { return g.n_slots > 0; })) {
-      HOTSET_TRY(cache_, DeviceCache::create(*model_, *device_, plan_.groups, cache));
-    }
   }
-  return create_executor();
+  return renew_cache();
+}
+
+Status Engine::renew_cache() {
+  executor_.reset();
+  cache_.reset();
+  if (std::ranges::any_of(plan_.groups, [](const CacheGroup& g) { return g.n_slots > 0; })) {
+    HOTSET_TRY(cache_, DeviceCache::create(*model_, *device_, plan_.groups, options_.cache));
+  }
+  HOTSET_RETURN_IF_ERROR(create_executor());
+  has_failed_ = false;
+  return {};
+}
+
+Status Engine::recover() {
+  if (!has_failed_ || device_ == nullptr) return {};
+  HOTSET_RETURN_IF_ERROR(wait_for_device());
+  return renew_cache();
+}
+
+Status Engine::wait_for_device() {
+  Status idle = device_->wait_idle();
+  // Memory that a step was refused: that step has said so.
+  if (!idle && idle.error().code == ErrorCode::kOutOfMemory) return {};
+  return idle;
 }
 
 Status Engine::set_threads(int n_threads) {
@@ -347,13 +379,19 @@ Status Engine::check_batch(std::span<const BatchToken> batch) const {
 }
 
 Status Engine::run_ubatch(std::span<const BatchToken> ubatch) {
-  HOTSET_RETURN_IF_ERROR(kv_->assign(ubatch, cells_));
-  return executor_->run(ubatch, cells_, logits_);
+  Status status = catching_refusal("computing tokens", [&]() -> Status {
+    HOTSET_RETURN_IF_ERROR(kv_->assign(ubatch, cells_));
+    return executor_->run(ubatch, cells_, logits_);
+  });
+  // It may have stopped between planning a lookup and moving its experts.
+  has_failed_ = has_failed_ || !status;
+  return status;
 }
 
 Result<DecodeResult> Engine::decode(std::span<const BatchToken> batch,
                                     const std::function<bool()>& keep_going) {
   HOTSET_RETURN_IF_ERROR(check_batch(batch));
+  HOTSET_RETURN_IF_ERROR(catching_refusal("the expert cache", [&] { return recover(); }));
   if (executor_ == nullptr) {
     return make_error(ErrorCode::kDevice, "the engine has no executor: set_cache() failed");
   }
@@ -406,12 +444,14 @@ uint64_t Engine::fingerprint() const {
 
 Result<std::vector<uint8_t>> Engine::save_sequence(SequenceId sequence,
                                                    std::span<const int32_t> tokens) const {
-  return save_state(*kv_, fingerprint(), sequence, tokens);
+  return catching_refusal("the state of a sequence",
+                          [&] { return save_state(*kv_, fingerprint(), sequence, tokens); });
 }
 
 Result<std::vector<int32_t>> Engine::restore_sequence(SequenceId sequence,
                                                       std::span<const uint8_t> state) {
-  return restore_state(*kv_, fingerprint(), sequence, state);
+  return catching_refusal("the state of a sequence",
+                          [&] { return restore_state(*kv_, fingerprint(), sequence, state); });
 }
 
 int32_t Engine::next_position(SequenceId sequence) const {

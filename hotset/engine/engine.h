@@ -79,7 +79,8 @@ class Engine {
   // `keep_going` given, it is asked before each ubatch; false ends the call with kCancelled.
   // Errors: kInvalidArgument (no token, an id outside the vocabulary, a position that is taken or
   // leaves a gap, too many outputs), kOutOfMemory (context full), kCancelled, kDevice. After an
-  // error the tokens of this call are forgotten (and more, where forget() says so).
+  // error the tokens of this call are forgotten (and more, where forget() says so); after one of a
+  // step on a device the next call begins with an empty cache.
   Result<DecodeResult> decode(std::span<const BatchToken> batch,
                               const std::function<bool()>& keep_going = {});
 
@@ -107,6 +108,8 @@ class Engine {
 
  private:
   explicit Engine(const EngineOptions& options) : options_(options) {}
+  static Result<std::unique_ptr<Engine>> create_best(ModelDescription description,
+                                                     const EngineOptions& options);
   static Result<std::unique_ptr<Engine>> create_as_asked(ModelDescription description,
                                                          const EngineOptions& options);
   Status open_device(ModelDescription& description);
@@ -118,6 +121,13 @@ class Engine {
   Status create_cache();
   // Gives up slots that are not in the device's own memory.
   Status shrink_overcommitted();
+  Status replace_cache(std::optional<Bytes> bytes, const CacheOptions& cache);
+  // Until nothing is queued. Errors: the device's failure.
+  Status wait_for_device();
+  // Cache and executor anew, as planned.
+  Status renew_cache();
+  // After a failed decode(), of which nobody knows which experts it had moved: as renew_cache().
+  Status recover();
   ExecutorOptions executor_options() const;
   Status create_executor();
   uint64_t fingerprint() const;
@@ -137,6 +147,7 @@ class Engine {
   Bytes most_cache_;                      // that set_cache() may ask for
   std::unique_ptr<DeviceCache> cache_;
   std::unique_ptr<Executor> executor_;
+  bool has_failed_ = false;  // the last step
   std::vector<float> logits_;
   std::vector<int32_t> cells_;
   mutable std::optional<uint64_t> fingerprint_;  // of the model, once it was asked for

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "hotset/base/allocation.h"
 #include "hotset/device/plan_device.h"
 #include "hotset/engine/device_cache.h"
 #include "hotset/engine/device_graphs.h"
@@ -208,7 +209,9 @@ Status shrink_to_free_memory(const ModelDescription& description, const device::
   return size_cache(description, device, planned.banks, plan);
 }
 
-Result<EnginePlan> plan_without_loading(ModelDescription& description, EngineOptions options) {
+namespace {
+
+Result<EnginePlan> plan_for_device(ModelDescription& description, EngineOptions options) {
   if (options.device.empty()) {
     return make_error(ErrorCode::kInvalidArgument,
                       "--plan: found no device, expected --device with one of --list-devices");
@@ -218,6 +221,13 @@ Result<EnginePlan> plan_without_loading(ModelDescription& description, EngineOpt
   HOTSET_TRY(const std::unique_ptr<device::Device> device,
              device::open_device(options.device, {.n_threads = options.n_threads}));
   return plan_engine(description, options, *device, cpu);
+}
+
+}  // namespace
+
+Result<EnginePlan> plan_without_loading(ModelDescription& description, EngineOptions options) {
+  return catching_refusal("the plan",
+                          [&] { return plan_for_device(description, std::move(options)); });
 }
 
 }  // namespace hotset::engine

@@ -75,8 +75,7 @@ Result<std::unique_ptr<ExpertBanks>> ExpertBanks::create(const LoadedModel& mode
 Status ExpertBanks::allocate() {
   const auto n_layer = static_cast<size_t>(model_.spec().n_layer);
   const size_t n_tensors = n_layer * (kBankMembers.size() + kVectorMembers.size() + 1);
-  context_.reset(ggml_init(
-      {.mem_size = ggml_tensor_overhead() * n_tensors, .mem_buffer = nullptr, .no_alloc = true}));
+  HOTSET_TRY(context_, device::new_tensor_context(n_tensors));
   for (int32_t g = 0; g < cache_.n_groups(); ++g) {
     const GroupSpec& spec = cache_.spec(g);
     const int32_t n_slots = cache_.slots(g).n_slots();

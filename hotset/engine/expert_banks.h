@@ -25,6 +25,7 @@
 #include "hotset/base/units.h"
 #include "hotset/cache/expert_cache.h"
 #include "hotset/device/device.h"
+#include "hotset/device/tensor_context.h"
 #include "hotset/engine/loaded_model.h"
 #include "hotset/engine/upload_ring.h"
 
@@ -101,7 +102,7 @@ class ExpertBanks {
   const LoadedModel& model_;
   device::Device& device_;
   const ExpertCache& cache_;
-  ggml_context_ptr context_;
+  device::TensorContext context_;
   device::DeviceBuffer buffer_;
   device::HostBuffer maps_;  // [n_layer, n_expert] as the device has them, or will have
   std::unique_ptr<UploadRing> ring_;

@@ -13,12 +13,11 @@ std::vector<int32_t> measured_sizes(int32_t n_ubatch) {
   return sizes;
 }
 
-ggml_context_ptr new_graph_context(size_t n_tensors, size_t n_graph_nodes) {
-  const size_t graph_bytes =
-      n_graph_nodes > 0 ? ggml_graph_overhead_custom(n_graph_nodes, false) : 0;
-  return ggml_context_ptr(ggml_init({.mem_size = ggml_tensor_overhead() * n_tensors + graph_bytes,
-                                     .mem_buffer = nullptr,
-                                     .no_alloc = true}));
+Result<KeptGraph> new_kept_graph(size_t n_nodes) {
+  KeptGraph kept;
+  HOTSET_TRY(kept.context, device::new_tensor_context(n_nodes, n_nodes));
+  kept.graph = ggml_new_graph_custom(kept.context.get(), n_nodes, false);
+  return kept;
 }
 
 ggml_tensor* part_of(ggml_context* context, ggml_tensor* where, int64_t ne0, int64_t ne1,

@@ -9,14 +9,16 @@
 #include <cstdint>
 #include <vector>
 
+#include "hotset/base/error.h"
 #include "hotset/base/units.h"
+#include "hotset/device/tensor_context.h"
 #include "hotset/engine/graph_builder.h"
 
 namespace hotset::engine {
 
 // A graph that is built once and run many times, its tensors' addresses fixed.
 struct KeptGraph {
-  ggml_context_ptr context;
+  device::TensorContext context;
   ggml_cgraph* graph = nullptr;
   Bytes reads;  // of weights and KV memory
 };
@@ -25,8 +27,8 @@ struct KeptGraph {
 // 8, then 8 steps per doubling, and `n_ubatch` itself first.
 std::vector<int32_t> measured_sizes(int32_t n_ubatch);
 
-// A context for the descriptions of so many tensors and of a graph of so many nodes.
-ggml_context_ptr new_graph_context(size_t n_tensors, size_t n_graph_nodes);
+// An empty graph for so many nodes. Errors: kOutOfMemory.
+Result<KeptGraph> new_kept_graph(size_t n_nodes);
 
 // A tensor of the given shape at byte `offset` of `where`'s memory.
 ggml_tensor* part_of(ggml_context* context, ggml_tensor* where, int64_t ne0, int64_t ne1 = 1,

@@ -54,15 +54,10 @@ Result<KvCache> KvCache::create(const model::ModelSpec& spec, const KvCacheOptio
   KvCache cache(options, attention);
   const bool has_own =
       attention.window > 0 && options.n_window_cells > 0 && options.n_window_cells < n_cells;
-  const auto new_context = [&] {
-    return ggml_context_ptr(
-        ggml_init({.mem_size = ggml_tensor_overhead() * 2 * static_cast<size_t>(spec.n_layer),
-                   .mem_buffer = nullptr,
-                   .no_alloc = true}));
-  };
+  const size_t n_tensors = 2 * static_cast<size_t>(spec.n_layer);
   cache.device_ = device;
-  cache.context_ = new_context();
-  cache.device_context_ = new_context();
+  HOTSET_TRY(cache.context_, device::new_tensor_context(n_tensors));
+  HOTSET_TRY(cache.device_context_, device::new_tensor_context(n_tensors));
   const int64_t key_row = attention.n_head_kv * attention.head_dim_k;
   const int64_t value_row = attention.n_head_kv * attention.head_dim_v;
   for (int64_t layer = 0; layer < spec.n_layer; ++layer) {

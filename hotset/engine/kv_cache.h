@@ -28,6 +28,7 @@
 #include "hotset/base/error.h"
 #include "hotset/base/units.h"
 #include "hotset/device/device.h"
+#include "hotset/device/tensor_context.h"
 #include "hotset/engine/executor.h"
 #include "hotset/engine/kv_cells.h"
 #include "hotset/engine/placement.h"
@@ -137,9 +138,9 @@ class KvCache {
   };
   std::vector<Candidate> candidates_;
   device::Device* device_ = nullptr;
-  ggml_context_ptr context_;         // layers of the CPU
-  ggml_context_ptr device_context_;  // layers of the device
-  ggml_backend_buffer_ptr buffer_;   // null without such layers, as the next one
+  device::TensorContext context_;         // layers of the CPU
+  device::TensorContext device_context_;  // layers of the device
+  ggml_backend_buffer_ptr buffer_;        // null without such layers, as the next one
   device::DeviceBuffer device_buffer_;
   std::vector<ggml_tensor*> keys_;
   std::vector<ggml_tensor*> values_;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "hotset/base/allocation.h"
+
 namespace hotset::engine {
 namespace {
 
@@ -140,8 +142,10 @@ Status Calibration::together() {
   auto job = [&] { return s_.cpu.compute(s_.graphs.lookups().cpu_pairs(layer_, true, n_most_)); };
   const double start_us = s_.device.now_us();
   s_.lane.start(job);
-  Status uploaded = start_uploads(n_most_);
-  if (uploaded) uploaded = s_.device.wait(event_);
+  const Status uploaded = catching_refusal("the expert cache", [&]() -> Status {
+    HOTSET_RETURN_IF_ERROR(start_uploads(n_most_));
+    return s_.device.wait(event_);
+  });
   const double upload_us = s_.device.now_us() - start_us;
   HOTSET_RETURN_IF_ERROR(s_.lane.finish());
   HOTSET_RETURN_IF_ERROR(uploaded);

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <set>
 
+#include "hotset/base/allocation.h"
 #include "hotset/base/log.h"
 #include "hotset/device/ggml_runtime.h"
 
@@ -61,18 +62,12 @@ ggml_tensor* new_tensor(ggml_context* context, const model::TensorInfo& info) {
   return tensor;
 }
 
-ggml_context_ptr new_context(size_t n_tensors) {
-  return ggml_context_ptr(ggml_init(
-      {.mem_size = ggml_tensor_overhead() * n_tensors, .mem_buffer = nullptr, .no_alloc = true}));
-}
-
 // Whether the backend computes with `info` used as `use` when it lies in a buffer of `type`.
-bool supported_in(const device::Backend& cpu, const model::TensorInfo& info, WeightUse use,
-                  ggml_backend_buffer_type_t type) {
-  const ggml_context_ptr context(
-      ggml_init({.mem_size = 8 * ggml_tensor_overhead(), .mem_buffer = nullptr, .no_alloc = true}));
-  const ggml_backend_buffer_ptr buffer(ggml_backend_buft_alloc_buffer(type, 0));
-  if (!buffer) return false;
+Result<bool> supported_in(const device::Backend& cpu, const model::TensorInfo& info, WeightUse use,
+                          ggml_backend_buffer_type_t type) {
+  HOTSET_TRY(const device::TensorContext context, device::new_tensor_context(8));
+  HOTSET_TRY(const ggml_backend_buffer_ptr buffer,
+             device::allocate_buffer(type, Bytes{}, "a layout to ask for"));
   ggml_tensor* weight = new_tensor(context.get(), info);
   weight->buffer = buffer.get();
   return cpu.supports(nominal_op(context.get(), weight, use));
@@ -80,11 +75,12 @@ bool supported_in(const device::Backend& cpu, const model::TensorInfo& info, Wei
 
 }  // namespace
 
-ggml_backend_buffer_type_t repacked_layout(const device::Backend& cpu,
-                                           const model::TensorInfo& info, WeightUse use) {
+Result<ggml_backend_buffer_type_t> repacked_layout(const device::Backend& cpu,
+                                                   const model::TensorInfo& info, WeightUse use) {
   if (info.ne[0] < kMinRepackedRow) return nullptr;
   for (ggml_backend_buffer_type_t layout : cpu.extra_buffer_types()) {
-    if (supported_in(cpu, info, use, layout)) return layout;
+    HOTSET_TRY(const bool supported, supported_in(cpu, info, use, layout));
+    if (supported) return layout;
   }
   return nullptr;
 }
@@ -94,7 +90,9 @@ Result<ModelDescription> describe_model(const std::filesystem::path& path) {
   return describe_model(std::move(file));
 }
 
-Result<ModelDescription> describe_model(model::GgufFile file) {
+namespace {
+
+Result<ModelDescription> check_model(model::GgufFile file) {
   HOTSET_TRY(const Architecture* architecture, architecture_of(file));
   HOTSET_TRY(model::ModelSpec spec, architecture->read_spec(file));
   ModelWeights weights;
@@ -103,8 +101,15 @@ Result<ModelDescription> describe_model(model::GgufFile file) {
   for (const WeightDeclaration& declaration : list.declarations()) {
     HOTSET_RETURN_IF_ERROR(find_weight(file, declaration));
   }
+  HOTSET_RETURN_IF_ERROR(check_all_or_none(file, list));
   HOTSET_RETURN_IF_ERROR(check_unused(file, list));
   return ModelDescription{std::move(file), architecture, std::move(spec)};
+}
+
+}  // namespace
+
+Result<ModelDescription> describe_model(model::GgufFile file) {
+  return catching_refusal("the model's description", [&] { return check_model(std::move(file)); });
 }
 
 namespace {
@@ -142,16 +147,20 @@ Status LoadedModel::place_on_device(const WeightDeclaration& declaration,
                                     const LoadOptions& options, size_t n_tensors) {
   HOTSET_TRY(const model::TensorInfo* info, find_weight(file(), declaration));
   if (info == nullptr) return {};
-  if (!device_context_) device_context_ = new_context(n_tensors);
+  if (!device_context_) {
+    HOTSET_TRY(device_context_, device::new_tensor_context(n_tensors));
+  }
   ggml_tensor* tensor = new_tensor(device_context_.get(), *info);
   *declaration.slot = tensor;
   placed_.push_back({.info = info, .tensor = tensor, .type = options.device->buffer_type()});
   return {};
 }
 
-ggml_context* LoadedModel::context_for(ggml_backend_buffer_type_t type, size_t n_tensors) {
-  ggml_context_ptr& context = contexts_[type];
-  if (!context) context = new_context(n_tensors);
+Result<ggml_context*> LoadedModel::context_for(ggml_backend_buffer_type_t type, size_t n_tensors) {
+  device::TensorContext& context = contexts_[type];
+  if (!context) {
+    HOTSET_TRY(context, device::new_tensor_context(n_tensors));
+  }
   return context.get();
 }
 
@@ -163,9 +172,12 @@ Status LoadedModel::place(const WeightDeclaration& declaration, const device::Ba
   const bool may_be_uploaded = options.upload_experts && options.device != nullptr &&
                                declaration.use == WeightUse::kExperts &&
                                options.placement.on_device(declaration.layer);
-  if (options.repack && !may_be_uploaded) type = repacked_layout(cpu, *info, declaration.use);
+  if (options.repack && !may_be_uploaded) {
+    HOTSET_TRY(type, repacked_layout(cpu, *info, declaration.use));
+  }
   if (type == nullptr) {
-    if (!supported_in(cpu, *info, declaration.use, cpu.buffer_type())) {
+    HOTSET_TRY(const bool supported, supported_in(cpu, *info, declaration.use, cpu.buffer_type()));
+    if (!supported) {
       return make_error(ErrorCode::kUnsupported,
                         "{}: tensor '{}': the CPU backend cannot compute with {}", file().name(),
                         info->name, model::describe(*info));
@@ -175,12 +187,15 @@ Status LoadedModel::place(const WeightDeclaration& declaration, const device::Ba
     if (options.load_mode == LoadMode::kPinned || !aligned) type = cpu.buffer_type();
   }
   if (may_be_uploaded && options.load_mode == LoadMode::kPinned) {
-    if (!pinned_context_) pinned_context_ = new_context(n_tensors);
+    if (!pinned_context_) {
+      HOTSET_TRY(pinned_context_, device::new_tensor_context(n_tensors));
+    }
     *declaration.slot = new_tensor(pinned_context_.get(), *info);
     placed_.push_back({info, *declaration.slot, type});
     return {};
   }
-  ggml_tensor* tensor = new_tensor(context_for(type, n_tensors), *info);
+  HOTSET_TRY(ggml_context* const context, context_for(type, n_tensors));
+  ggml_tensor* tensor = new_tensor(context, *info);
   *declaration.slot = tensor;
   placed_.push_back({info, tensor, type});
   return {};
@@ -263,9 +278,12 @@ Status LoadedModel::fill(const LoadOptions& options) {
       const size_t skipped =
           (kTensorAlignment - reinterpret_cast<uintptr_t>(base) % kTensorAlignment) %
           kTensorAlignment;
-      buffer = ggml_backend_cpu_buffer_from_ptr(base + skipped, part.size() - skipped);
+      HOTSET_TRY(
+          ggml_backend_buffer_ptr wrapped,
+          device::wrap_host_memory("weights in place", base + skipped, part.size() - skipped));
+      buffer = wrapped.get();
       ggml_backend_buffer_set_usage(buffer, GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
-      buffers_.emplace_back(buffer);
+      buffers_.push_back(std::move(wrapped));
     }
     if (ggml_backend_tensor_alloc(buffer, placed.tensor, base + placed.info->offset) !=
         GGML_STATUS_SUCCESS) {

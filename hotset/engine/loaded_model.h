@@ -14,6 +14,7 @@
 #include "hotset/base/units.h"
 #include "hotset/device/backend.h"
 #include "hotset/device/device.h"
+#include "hotset/device/tensor_context.h"
 #include "hotset/engine/architecture.h"
 #include "hotset/engine/placement.h"
 #include "hotset/engine/weights.h"
@@ -68,8 +69,8 @@ Result<ModelDescription> describe_model(model::GgufFile file);
 
 // The CPU's own layout for a tensor in the place `use`, the best it has; null if it has none that
 // hotset uses.
-ggml_backend_buffer_type_t repacked_layout(const device::Backend& cpu,
-                                           const model::TensorInfo& info, WeightUse use);
+Result<ggml_backend_buffer_type_t> repacked_layout(const device::Backend& cpu,
+                                                   const model::TensorInfo& info, WeightUse use);
 
 // Owns the weights' buffers and the mapped files behind them. Thread-safe after loading: constant.
 class LoadedModel {
@@ -92,7 +93,7 @@ class LoadedModel {
  private:
   explicit LoadedModel(ModelDescription description) : description_(std::move(description)) {}
 
-  ggml_context* context_for(ggml_backend_buffer_type_t type, size_t n_tensors);
+  Result<ggml_context*> context_for(ggml_backend_buffer_type_t type, size_t n_tensors);
   Status place_on_device(const WeightDeclaration& declaration, const LoadOptions& options,
                          size_t n_tensors);
   Status place(const WeightDeclaration& declaration, const device::Backend& cpu,
@@ -109,11 +110,11 @@ class LoadedModel {
   ModelDescription description_;
   ModelWeights weights_;
   LoadReport report_;
-  std::map<ggml_backend_buffer_type_t, ggml_context_ptr> contexts_;
+  std::map<ggml_backend_buffer_type_t, device::TensorContext> contexts_;
   std::vector<ggml_backend_buffer_ptr> buffers_;
-  ggml_context_ptr device_context_;
+  device::TensorContext device_context_;
   device::DeviceBuffer device_buffer_;
-  ggml_context_ptr pinned_context_;  // experts in memory that the device copies from
+  device::TensorContext pinned_context_;  // experts in memory that the device copies from
   device::HostBuffer pinned_buffer_;
   std::vector<Placed> placed_;
 };

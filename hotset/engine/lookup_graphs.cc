@@ -40,16 +40,15 @@ int64_t LookupGraphs::max_pairs(bool one_token) const {
   return one_token ? k : k * p_.n_ubatch;
 }
 
-KeptGraph LookupGraphs::build_all_pairs(int64_t layer, size_t parity, int32_t n_tokens) const {
+Result<KeptGraph> LookupGraphs::build_all_pairs(int64_t layer, size_t parity,
+                                                int32_t n_tokens) const {
   const model::ModelSpec& spec = p_.model.spec();
   const BankedLayer& banked = *p_.banks.layer(layer);
   const CrossTensors::Routed& routed = p_.cross.routed[parity];
   const int64_t k = spec.router.n_expert_used;
   const int64_t n_pairs = k * n_tokens;
-  KeptGraph kept;
-  kept.context = new_graph_context(kNodes, kNodes);
+  HOTSET_TRY(KeptGraph kept, new_kept_graph(kNodes));
   ggml_context* c = kept.context.get();
-  kept.graph = ggml_new_graph_custom(c, kNodes, false);
   GraphBuilder g(c, kept.graph, spec, p_.model.weights(), p_.kv, {.n_tokens = n_tokens}, {});
   ggml_tensor* ids = part_of(c, routed.ids, n_pairs);
   ggml_tensor* slots = as_pairs(c, ggml_get_rows(c, banked.map, ids), n_tokens == 1);
@@ -61,14 +60,12 @@ KeptGraph LookupGraphs::build_all_pairs(int64_t layer, size_t parity, int32_t n_
   return kept;
 }
 
-KeptGraph LookupGraphs::build_listed_pairs(int64_t layer, size_t parity, bool one_token,
-                                           int64_t n) const {
+Result<KeptGraph> LookupGraphs::build_listed_pairs(int64_t layer, size_t parity, bool one_token,
+                                                   int64_t n) const {
   const model::ModelSpec& spec = p_.model.spec();
   const BankedLayer& banked = *p_.banks.layer(layer);
-  KeptGraph kept;
-  kept.context = new_graph_context(kNodes, kNodes);
+  HOTSET_TRY(KeptGraph kept, new_kept_graph(kNodes));
   ggml_context* c = kept.context.get();
-  kept.graph = ggml_new_graph_custom(c, kNodes, false);
   GraphBuilder g(c, kept.graph, spec, p_.model.weights(), p_.kv, {}, {});
   const size_t part_bytes = static_cast<size_t>(pair_list_stride(n)) * sizeof(int32_t);
   const auto list = [&](PairListPart part) {
@@ -85,11 +82,9 @@ KeptGraph LookupGraphs::build_listed_pairs(int64_t layer, size_t parity, bool on
   return kept;
 }
 
-KeptGraph LookupGraphs::build_scatter(int64_t n) const {
-  KeptGraph kept;
-  kept.context = new_graph_context(kNodes, kNodes);
+Result<KeptGraph> LookupGraphs::build_scatter(int64_t n) const {
+  HOTSET_TRY(KeptGraph kept, new_kept_graph(kNodes));
   ggml_context* c = kept.context.get();
-  kept.graph = ggml_new_graph_custom(c, kNodes, false);
   const int64_t n_embd = p_.model.spec().n_embd;
   ggml_tensor* results = part_of(c, p_.cross.results, n_embd, p_.cross.results->ne[1]);
   ggml_build_forward_expand(kept.graph,
@@ -98,12 +93,10 @@ KeptGraph LookupGraphs::build_scatter(int64_t n) const {
   return kept;
 }
 
-KeptGraph LookupGraphs::build_cpu_pairs(int64_t layer, bool one_token, int64_t n) const {
+Result<KeptGraph> LookupGraphs::build_cpu_pairs(int64_t layer, bool one_token, int64_t n) const {
   const model::ModelSpec& spec = p_.model.spec();
-  KeptGraph kept;
-  kept.context = new_graph_context(kNodes, kNodes);
+  HOTSET_TRY(KeptGraph kept, new_kept_graph(kNodes));
   ggml_context* c = kept.context.get();
-  kept.graph = ggml_new_graph_custom(c, kNodes, false);
   GraphBuilder g(c, kept.graph, spec, p_.model.weights(), p_.kv, {}, {});
   ggml_tensor* x = part_of(c, p_.host.x, spec.n_embd, one_token ? 1 : p_.n_ubatch);
   if (!one_token) x = ggml_get_rows(c, x, part_of(c, p_.host.cpu_tokens, n));
@@ -112,15 +105,16 @@ KeptGraph LookupGraphs::build_cpu_pairs(int64_t layer, bool one_token, int64_t n
   return kept;
 }
 
-LookupGraphs::CpuGraph LookupGraphs::build_scaled_cpu_pairs(int64_t layer, bool one_token) const {
+Result<LookupGraphs::CpuGraph> LookupGraphs::build_scaled_cpu_pairs(int64_t layer,
+                                                                    bool one_token) const {
   // What differs between the graphs of n and of n - 1 pairs is in proportion to the pairs. The CPU
   // backend looks at a graph anew each time it computes it, so these numbers may be set in between.
   const int64_t n = max_pairs(one_token);
   CpuGraph cpu;
-  cpu.kept = build_cpu_pairs(layer, one_token, n);
+  HOTSET_TRY(cpu.kept, build_cpu_pairs(layer, one_token, n));
   cpu.max_pairs = n;
   if (n == 1) return cpu;
-  const KeptGraph other = build_cpu_pairs(layer, one_token, n - 1);
+  HOTSET_TRY(const KeptGraph other, build_cpu_pairs(layer, one_token, n - 1));
   ggml_tensor* t = ggml_get_first_tensor(cpu.kept.context.get());
   ggml_tensor* u = ggml_get_first_tensor(other.context.get());
   while (t != nullptr) {
@@ -151,12 +145,12 @@ Status LookupGraphs::check(const KeptGraph& kept, bool on_cpu) const {
       on_cpu ? "the CPU backend" : p_.device.info().name);
 }
 
-Status LookupGraphs::visit_largest(const std::function<void(KeptGraph, bool on_cpu)>& visit) {
+Status LookupGraphs::visit_largest(const std::function<Status(KeptGraph, bool on_cpu)>& visit) {
   const model::ModelSpec& spec = p_.model.spec();
-  const auto offer = [&](KeptGraph kept, bool on_cpu) -> Status {
+  const auto offer = [&](Result<KeptGraph> built, bool on_cpu) -> Status {
+    HOTSET_TRY(KeptGraph kept, std::move(built));
     HOTSET_RETURN_IF_ERROR(check(kept, on_cpu));
-    visit(std::move(kept), on_cpu);
-    return {};
+    return visit(std::move(kept), on_cpu);
   };
   for (int64_t layer = 0; layer < spec.n_layer; ++layer) {
     const BankedLayer* banked = p_.banks.layer(layer);
@@ -179,7 +173,7 @@ Status LookupGraphs::visit_largest(const std::function<void(KeptGraph, bool on_c
 
 Status LookupGraphs::build(int64_t layer, size_t parity) {
   for (const bool one_token : {true, false}) {
-    CpuGraph cpu = build_scaled_cpu_pairs(layer, one_token);
+    HOTSET_TRY(CpuGraph cpu, build_scaled_cpu_pairs(layer, one_token));
     HOTSET_RETURN_IF_ERROR(p_.cpu_compute.allocate(cpu.kept.graph));
     cpu_pairs_.insert_or_assign(Key{layer, one_token, 0}, std::move(cpu));
   }
@@ -192,7 +186,8 @@ Status LookupGraphs::build(int64_t layer, size_t parity) {
 }
 
 Result<KeptGraph*> LookupGraphs::keep(std::map<Key, KeptGraph>& graphs, const Key& key,
-                                      KeptGraph built) {
+                                      Result<KeptGraph> graph) {
+  HOTSET_TRY(KeptGraph built, std::move(graph));
   HOTSET_RETURN_IF_ERROR(check(built, false));
   HOTSET_RETURN_IF_ERROR(p_.device_compute.allocate(built.graph));
   if (graphs.size() >= kMaxKept) {

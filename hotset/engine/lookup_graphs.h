@@ -86,8 +86,8 @@ class LookupGraphs {
 
   // Builds the largest graphs of every kind for the layers that have slots, asks the backends
   // whether they compute them, and gives each to `visit`.
-  // Errors: kUnsupported, naming the operation.
-  Status visit_largest(const std::function<void(KeptGraph, bool on_cpu)>& visit);
+  // Errors: kUnsupported, naming the operation; kOutOfMemory; those of `visit`.
+  Status visit_largest(const std::function<Status(KeptGraph, bool on_cpu)>& visit);
   // Builds for a layer what decoding one token needs, and the CPU lane's graphs. Call once for each
   // layer that has slots and is not resident, when the compute buffers are reserved.
   // Errors: kUnsupported, kInternal.
@@ -134,14 +134,16 @@ class LookupGraphs {
     auto operator<=>(const Key&) const = default;
   };
 
-  KeptGraph build_all_pairs(int64_t layer, size_t parity, int32_t n_tokens) const;
-  KeptGraph build_listed_pairs(int64_t layer, size_t parity, bool one_token, int64_t n) const;
-  KeptGraph build_scatter(int64_t n) const;
-  KeptGraph build_cpu_pairs(int64_t layer, bool one_token, int64_t n) const;
-  CpuGraph build_scaled_cpu_pairs(int64_t layer, bool one_token) const;
+  Result<KeptGraph> build_all_pairs(int64_t layer, size_t parity, int32_t n_tokens) const;
+  Result<KeptGraph> build_listed_pairs(int64_t layer, size_t parity, bool one_token,
+                                       int64_t n) const;
+  Result<KeptGraph> build_scatter(int64_t n) const;
+  Result<KeptGraph> build_cpu_pairs(int64_t layer, bool one_token, int64_t n) const;
+  Result<CpuGraph> build_scaled_cpu_pairs(int64_t layer, bool one_token) const;
   int64_t max_pairs(bool one_token) const;
   Status check(const KeptGraph& kept, bool on_cpu) const;
-  Result<KeptGraph*> keep(std::map<Key, KeptGraph>& graphs, const Key& key, KeptGraph built);
+  Result<KeptGraph*> keep(std::map<Key, KeptGraph>& graphs, const Key& key,
+                          Result<KeptGraph> graph);
 
   Parts p_;
   std::map<Key, KeptGraph> all_pairs_;

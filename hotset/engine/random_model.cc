@@ -11,8 +11,10 @@
 #include <span>
 #include <vector>
 
+#include "hotset/base/printable.h"
 #include "hotset/base/random.h"
 #include "hotset/base/thread_pool.h"
+#include "hotset/device/tensor_context.h"
 #include "hotset/engine/architecture.h"
 #include "hotset/engine/key_writer.h"
 #include "hotset/engine/weights.h"
@@ -70,14 +72,36 @@ Status check_options(const RandomModelOptions& o) {
   return {};
 }
 
-void copy_tokenizer_keys(const model::GgufFile& from, gguf_context* to) {
+// ggml's writer takes texts that end at their first NUL.
+Status check_writable(const model::GgufFile& from, const std::string& key) {
+  std::vector<std::string> texts;
+  if (from.array_length(key)) {
+    if (auto several = from.find_strings(key)) texts = *std::move(several).value();
+  } else if (auto one = from.find_string(key)) {
+    texts.push_back(*std::move(one).value());
+  }
+  for (const std::string& text : texts) {
+    if (text.find('\0') == std::string::npos) continue;
+    return make_error(ErrorCode::kUnsupported,
+                      "{}: key '{}': found '{}', expected texts without NUL, which can be written",
+                      from.name(), printable(key), printable(text));
+  }
+  return {};
+}
+
+Status copy_tokenizer_keys(const model::GgufFile& from, gguf_context* to) {
   const gguf_context_ptr source(gguf_init_from_buffer(
       from.part_bytes(0).data(), from.part_bytes(0).size(), {.no_alloc = true, .ctx = nullptr}));
   for (int64_t id = gguf_get_n_kv(source.get()) - 1; id >= 0; --id) {
     const std::string key = gguf_get_key(source.get(), id);
-    if (!key.starts_with("tokenizer.")) gguf_remove_key(source.get(), key.c_str());
+    if (!key.starts_with("tokenizer.")) {
+      gguf_remove_key(source.get(), key.c_str());
+    } else {
+      HOTSET_RETURN_IF_ERROR(check_writable(from, key));
+    }
   }
   gguf_set_kv(to, source.get());
+  return {};
 }
 
 Result<gguf_context_ptr> make_metadata(const RandomModelOptions& o) {
@@ -95,7 +119,7 @@ Result<gguf_context_ptr> make_metadata(const RandomModelOptions& o) {
                         source.name());
     }
     n_vocab = *n_tokens;
-    copy_tokenizer_keys(source, m);
+    HOTSET_RETURN_IF_ERROR(copy_tokenizer_keys(source, m));
   }
   gguf_set_val_str(m, "general.architecture", o.architecture.c_str());
   gguf_set_val_str(m, "general.name",
@@ -276,10 +300,8 @@ Status write_random_model(const RandomModelOptions& options, const std::filesyst
 
   HOTSET_RETURN_IF_ERROR(check_space(list, options, path));
 
-  const ggml_context_ptr context(
-      ggml_init({.mem_size = ggml_tensor_overhead() * list.declarations().size(),
-                 .mem_buffer = nullptr,
-                 .no_alloc = true}));
+  HOTSET_TRY(const device::TensorContext context,
+             device::new_tensor_context(list.declarations().size()));
   for (const WeightDeclaration& w : list.declarations()) {
     if (!is_written(w)) continue;
     const ggml_type type = type_of(w, options);

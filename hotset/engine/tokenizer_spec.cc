@@ -8,7 +8,9 @@
 #include <utility>
 #include <vector>
 
+#include "hotset/base/allocation.h"
 #include "hotset/base/log.h"
+#include "hotset/base/printable.h"
 
 namespace hotset::engine {
 namespace {
@@ -81,8 +83,10 @@ Result<text::TokenizerSpec> read_tokenizer_spec(const model::GgufFile& file) {
   return spec;
 }
 
-Result<text::Tokenizer> load_tokenizer(const model::GgufFile& file,
-                                       const std::optional<std::string>& pre) {
+namespace {
+
+Result<text::Tokenizer> create_tokenizer(const model::GgufFile& file,
+                                         const std::optional<std::string>& pre) {
   HOTSET_TRY(text::TokenizerSpec spec, read_tokenizer_spec(file));
   const bool has_pretokenizer = spec.model == kBytePairModel;
   if (pre) {
@@ -90,7 +94,7 @@ Result<text::Tokenizer> load_tokenizer(const model::GgufFile& file,
       return make_error(ErrorCode::kInvalidArgument,
                         "{}: found the tokenizer '{}', which has no pre-tokenizer; expected none "
                         "to be named, found '{}'",
-                        file.name(), spec.model, *pre);
+                        file.name(), printable(spec.model), printable(*pre));
     }
     spec.pre = *pre;
   } else if (has_pretokenizer && spec.pre.empty()) {
@@ -102,6 +106,13 @@ Result<text::Tokenizer> load_tokenizer(const model::GgufFile& file,
   Result<text::Tokenizer> tokenizer = text::Tokenizer::create(std::move(spec));
   if (!tokenizer) return add_context(std::move(tokenizer).error(), file.name());
   return tokenizer;
+}
+
+}  // namespace
+
+Result<text::Tokenizer> load_tokenizer(const model::GgufFile& file,
+                                       const std::optional<std::string>& pre) {
+  return catching_refusal("the tokenizer", [&] { return create_tokenizer(file, pre); });
 }
 
 }  // namespace hotset::engine

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <charconv>
+#include <map>
 #include <unordered_set>
+#include <utility>
 
 namespace hotset::engine {
 namespace {
@@ -218,6 +220,63 @@ Result<const model::TensorInfo*> find_weight(const model::GgufFile& file,
                       file.name(), tensor->name, ggml_type_name(tensor->type));
   }
   return tensor;
+}
+
+namespace {
+
+// Layers of one kind, by whether they have an optional tensor.
+struct Occurrence {
+  std::vector<int64_t> with;
+  std::vector<int64_t> without;
+};
+
+// "0-3, 7" of ascending numbers.
+std::string ranges_text(const std::vector<int64_t>& layers) {
+  std::string text;
+  for (size_t i = 0; i < layers.size();) {
+    size_t end = i + 1;
+    while (end < layers.size() && layers[end] == layers[end - 1] + 1) ++end;
+    text += fmt::format("{}{}", text.empty() ? "" : ", ", layers[i]);
+    if (end - i > 1) text += fmt::format("-{}", layers[end - 1]);
+    i = end;
+  }
+  return text;
+}
+
+// What the weight of a scale is stored as; nothing for other tensors.
+std::string scaled_type(const model::GgufFile& file, std::string_view name) {
+  constexpr std::string_view kEnding = ".scale";
+  if (!name.ends_with(kEnding)) return "";
+  name.remove_suffix(kEnding.size());
+  const model::TensorInfo* weight = file.find_tensor(fmt::format("{}.weight", name));
+  return weight == nullptr ? "" : ggml_type_name(weight->type);
+}
+
+}  // namespace
+
+Status check_all_or_none(const model::GgufFile& file, const WeightList& list) {
+  // By the name within a layer and the type of what a scale belongs to.
+  std::map<std::pair<std::string, std::string>, Occurrence> kinds;
+  for (const WeightDeclaration& declaration : list.declarations()) {
+    const std::string prefix = layer_tensor(declaration.layer, "");
+    if (declaration.presence == Presence::kRequired || !declaration.name.starts_with(prefix)) {
+      continue;
+    }
+    Occurrence& kind =
+        kinds[{declaration.name.substr(prefix.size()), scaled_type(file, declaration.name)}];
+    const bool is_there = file.find_tensor(declaration.name) != nullptr;
+    (is_there ? kind.with : kind.without).push_back(declaration.layer);
+  }
+  for (const auto& [name_and_type, kind] : kinds) {
+    if (kind.with.empty() || kind.without.empty()) continue;
+    const auto& [name, type] = name_and_type;
+    return make_error(ErrorCode::kCorrupt,
+                      "{}: tensor 'blk.N.{}': found in layers {}, but not in {}; expected in all{} "
+                      "or in none",
+                      file.name(), name, ranges_text(kind.with), ranges_text(kind.without),
+                      type.empty() ? "" : fmt::format(" whose experts are {}", type));
+  }
+  return {};
 }
 
 std::vector<std::string> unused_tensors(const model::GgufFile& file, const WeightList& list) {

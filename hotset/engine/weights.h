@@ -162,6 +162,12 @@ bool is_weight_type(ggml_type type);
 Result<const model::TensorInfo*> find_weight(const model::GgufFile& file,
                                              const WeightDeclaration& declaration);
 
+// Fails if an optional tensor of a layer is in some layers of its kind only: those without it would
+// compute something else. Layers are of one kind where the same was declared for them; of a factor
+// for experts (".scale"), which comes with a type, where their experts also have the same type.
+// Errors: kCorrupt, naming file, tensor and layers.
+Status check_all_or_none(const model::GgufFile& file, const WeightList& list);
+
 // Names of tensors in the file that no declaration uses.
 std::vector<std::string> unused_tensors(const model::GgufFile& file, const WeightList& list);
 

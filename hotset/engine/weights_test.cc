@@ -196,6 +196,72 @@ TEST_F(WeightsTest, ReportsTensorsThatNobodyUses) {
   EXPECT_EQ(logits_of(*engine), logits_of(source()));
 }
 
+// A bias, a norm or a scale that one layer lacks would leave that layer to compute something else.
+TEST_F(WeightsTest, OptionalTensorsAreInAllLayersOfAKindOrInNone) {
+  for (const std::string_view architecture : architecture_names()) {
+    const auto path = *folder_ / fmt::format("{}.gguf", architecture);
+    ASSERT_TRUE(write_random_model({.architecture = std::string(architecture),
+                                    .n_layer = 4,
+                                    .n_embd = 32,
+                                    .n_head = 1,
+                                    .n_head_kv = 1,
+                                    .head_dim = 32,
+                                    .n_expert = 4,
+                                    .n_expert_used = 1,
+                                    .n_ff_expert = 32,
+                                    .n_ff = 32,
+                                    .n_vocab = 4},
+                                   path));
+    const auto description = describe_model(path);
+    ASSERT_TRUE(description) << description.error().message;
+    ModelWeights weights;
+    WeightList list;
+    description->architecture->declare_weights(description->spec, weights, list);
+    int n_optional = 0;
+    for (const WeightDeclaration& declaration : list.declarations()) {
+      if (declaration.presence == Presence::kRequired || !declaration.name.starts_with("blk.2.")) {
+        continue;
+      }
+      ++n_optional;
+      GgufBytes file(description->file);
+      if (description->file.find_tensor(declaration.name) != nullptr) {
+        file.remove_tensor(declaration.name);
+      } else {
+        file.add({.name = declaration.name, .ne = {declaration.ne.begin(), declaration.ne.end()}});
+      }
+      expect_error(file, ErrorCode::kCorrupt,
+                   {"tensor 'blk.N." + declaration.name.substr(6) + "': found in layers", "2",
+                    "expected in all", "or in none"});
+    }
+    EXPECT_GE(n_optional, 3) << architecture << ": the scales of experts at least";
+  }
+}
+
+TEST_F(WeightsTest, TheLayersThatLackATensorAreNamed) {
+  GgufBytes file = copy();
+  file.add({.name = "blk.1.ffn_up_exps.scale", .ne = {24}});
+  expect_error(file, ErrorCode::kCorrupt,
+               {"tensor 'blk.N.ffn_up_exps.scale': found in layers 1, but not in 0; expected in "
+                "all whose experts are q4_0 or in none"});
+}
+
+// Types whose blocks need a factor may be used in some layers only.
+TEST_F(WeightsTest, AScaleComesWithItsType) {
+  GgufBytes file = retyped("blk.1.ffn_up_exps.weight", GGML_TYPE_NVFP4);
+  file.add({.name = "blk.1.ffn_up_exps.scale", .ne = {24}});
+  file.write(changed());
+  const auto description = describe_model(changed());
+  EXPECT_TRUE(description) << description.error().message;
+}
+
+// The name that is shown is the name that counts.
+TEST_F(WeightsTest, ANameWithANulIsAnotherName) {
+  expect_error(copy().replace_key("general.architecture", std::string("qwen3moe\0x", 10)),
+               ErrorCode::kUnsupported, {"found 'qwen3moe\\x00x', expected one of: "});
+  expect_error(copy().replace_key("general.architecture", std::string("a\nhotset: error: b")),
+               ErrorCode::kUnsupported, {"found 'a\\x0ahotset: error: b'"});
+}
+
 TEST_F(WeightsTest, AMissingOutputIsTheEmbedding) {
   GgufBytes tied = copy();
   const auto embedding = *tied.tensor("token_embd.weight").data;

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <utility>
 
-#include "hotset/model/gguf_scan.h"
+#include "hotset/base/allocation.h"
+#include "hotset/base/printable.h"
 
 namespace hotset::model {
 namespace {
@@ -62,9 +64,11 @@ std::string describe(const TensorInfo& tensor) {
 }
 
 Result<GgufFile> GgufFile::open(const std::filesystem::path& path) {
-  HOTSET_TRY(GgufFile file, open_alone(path));
-  HOTSET_RETURN_IF_ERROR(file.open_other_parts(path));
-  return file;
+  return catching_refusal("the header of a model", [&]() -> Result<GgufFile> {
+    HOTSET_TRY(GgufFile file, open_alone(path));
+    HOTSET_RETURN_IF_ERROR(file.open_other_parts(path));
+    return file;
+  });
 }
 
 Result<GgufFile> GgufFile::open_alone(const std::filesystem::path& path) {
@@ -77,23 +81,28 @@ Result<GgufFile> GgufFile::open_alone(const std::filesystem::path& path) {
 }
 
 Result<GgufFile> GgufFile::parse(std::span<const uint8_t> bytes, std::string name) {
-  GgufFile file;
-  file.name_ = name;
-  HOTSET_RETURN_IF_ERROR(file.add_part({std::nullopt, bytes, std::move(name)}));
-  return file;
+  return catching_refusal("the header of a model", [&]() -> Result<GgufFile> {
+    GgufFile file;
+    file.name_ = name;
+    HOTSET_RETURN_IF_ERROR(file.add_part({std::nullopt, bytes, std::move(name)}));
+    return file;
+  });
 }
 
 Status GgufFile::add_part(Part part) {
-  HOTSET_RETURN_IF_ERROR(scan_gguf(part.bytes, part.name));
+  HOTSET_TRY(TextPositions text_positions, scan_gguf(part.bytes, part.name));
+  HOTSET_RETURN_IF_ERROR(expect_memory(part.name));
   gguf_context_ptr context(gguf_init_from_buffer(part.bytes.data(), part.bytes.size(),
                                                  {.no_alloc = true, .ctx = nullptr}));
   if (!context) {
-    return make_error(ErrorCode::kCorrupt, "{}: ggml's reader refuses this file", part.name);
+    return make_error(ErrorCode::kCorrupt,
+                      "{}: ggml's reader refuses this file, or found no memory for it", part.name);
   }
   parts_.push_back(std::move(part));
   HOTSET_RETURN_IF_ERROR(add_tensors(context.get(), parts_.size() - 1));
   if (parts_.size() > 1) return {};
   metadata_ = std::move(context);
+  text_positions_ = std::move(text_positions);
   for (int64_t id = 0; id < gguf_get_n_kv(metadata_.get()); ++id) {
     key_ids_.emplace(gguf_get_key(metadata_.get(), id), id);
   }
@@ -111,13 +120,13 @@ Status GgufFile::add_tensors(const gguf_context* context, size_t part) {
     std::copy_n(gguf_get_tensor_ne(context, id), 4, tensor.ne.begin());
     if (tensor.offset + static_cast<uint64_t>(tensor.n_bytes.count) > parts_[part].bytes.size()) {
       return make_error(ErrorCode::kCorrupt, "{}: tensor '{}' ends at byte {}, the file has {}",
-                        parts_[part].name, tensor.name,
+                        parts_[part].name, printable(tensor.name),
                         tensor.offset + static_cast<uint64_t>(tensor.n_bytes.count),
                         parts_[part].bytes.size());
     }
     if (!tensor_index_.emplace(tensor.name, tensors_.size()).second) {
       return make_error(ErrorCode::kCorrupt, "{}: tensor '{}' is in an earlier part as well",
-                        parts_[part].name, tensor.name);
+                        parts_[part].name, printable(tensor.name));
     }
     tensors_.push_back(std::move(tensor));
   }
@@ -271,7 +280,25 @@ Result<std::optional<std::string>> GgufFile::find_string(std::string_view key) c
   if (gguf_get_kv_type(metadata_.get(), id) != GGUF_TYPE_STRING) {
     return wrong_type(key, id, "a string");
   }
-  return gguf_get_val_str(metadata_.get(), id);
+  uint64_t position = text_positions_.at(std::string(key));
+  return read_text(key, position);
+}
+
+Result<std::string> GgufFile::read_text(std::string_view key, uint64_t& position) const {
+  const std::span<const uint8_t> bytes = parts_.front().bytes;
+  uint64_t n = 0;
+  // Lengths were checked when the file was opened, but a mapped file may have changed since.
+  if (bytes.size() - sizeof(n) >= position) {
+    std::memcpy(&n, bytes.data() + position, sizeof(n));
+    position += sizeof(n);
+    if (n <= bytes.size() - position) {
+      const auto* text = reinterpret_cast<const char*>(bytes.data()) + position;
+      position += n;
+      return std::string(text, n);
+    }
+  }
+  return make_error(ErrorCode::kCorrupt, "{}: key '{}': the file has changed since it was opened",
+                    name_, printable(key));
 }
 
 Result<std::optional<std::vector<std::string>>> GgufFile::find_strings(std::string_view key) const {
@@ -283,7 +310,10 @@ Result<std::optional<std::vector<std::string>>> GgufFile::find_strings(std::stri
     return wrong_type(key, id, "an array of strings");
   }
   std::vector<std::string> values(gguf_get_arr_n(context, id));
-  for (size_t i = 0; i < values.size(); ++i) values[i] = gguf_get_arr_str(context, id, i);
+  uint64_t position = text_positions_.at(std::string(key));
+  for (std::string& value : values) {
+    HOTSET_TRY(value, read_text(key, position));
+  }
   return values;
 }
 

@@ -20,6 +20,7 @@
 
 #include "hotset/base/error.h"
 #include "hotset/base/units.h"
+#include "hotset/model/gguf_scan.h"
 #include "hotset/model/mapped_file.h"
 
 namespace hotset::model {
@@ -61,6 +62,7 @@ class GgufFile {
 
   // Metadata. find_*: nothing if the key is absent; an error if it has another type or is out of
   // range. require_*: absence is an error as well. Messages name file, key, found and expected.
+  // Texts come as the file has them, by their length: any bytes, NUL among them.
   bool has(std::string_view key) const;
   Result<std::optional<int64_t>> find_int(std::string_view key,
                                           int64_t min = std::numeric_limits<int64_t>::min(),
@@ -93,12 +95,16 @@ class GgufFile {
   static Result<Part> open_part(const std::filesystem::path& path, int64_t index, int64_t count);
   Status open_other_parts(const std::filesystem::path& path);
   int64_t key_id(std::string_view key) const;
+  // The text whose length stands at byte `position` of the first part; `position` then is behind
+  // it.
+  Result<std::string> read_text(std::string_view key, uint64_t& position) const;
   std::unexpected<Error> wrong_type(std::string_view key, int64_t id,
                                     std::string_view expected) const;
 
   std::string name_;
   std::vector<Part> parts_;
   gguf_context_ptr metadata_;  // of the first part
+  TextPositions text_positions_;
   std::unordered_map<std::string, int64_t> key_ids_;
   std::vector<TensorInfo> tensors_;
   std::unordered_map<std::string, size_t> tensor_index_;

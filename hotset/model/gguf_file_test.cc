@@ -4,9 +4,11 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "hotset/base/random.h"
@@ -91,6 +93,52 @@ TEST(GgufFile, GivesWhatWasWritten) {
   EXPECT_EQ(file.array_length("none"), 0);
   EXPECT_EQ(file.array_length("text"), std::nullopt);
   EXPECT_TRUE(file.has("text"));
+}
+
+TEST(GgufFile, TextsAreAsLongAsTheFileSays) {
+  const std::string nul("qwen3moe\0x", 10);
+  GgufBytes written;
+  written.key("general.architecture", nul).array<std::string>("before", {"a", ""});
+  written.array<std::string>("texts", {std::string("\0", 1), nul, "", "end"}).key("empty", "");
+  written.array<std::string>("none", {});
+  const std::vector<uint8_t> bytes = written.bytes();
+  const GgufFile file = parse(bytes);
+  EXPECT_EQ(file.require_string("general.architecture"), nul);
+  EXPECT_EQ(file.find_strings("texts"),
+            (std::vector<std::string>{std::string("\0", 1), nul, "", "end"}));
+  EXPECT_EQ(file.find_strings("before"), (std::vector<std::string>{"a", ""}));
+  EXPECT_EQ(file.find_strings("none"), std::vector<std::string>());
+  EXPECT_EQ(file.find_string("empty"), "");
+  EXPECT_EQ(GgufBytes(file).bytes(), bytes) << "copies keep them";
+}
+
+// A mapped file may be written to by others after it was checked.
+TEST(GgufFile, LengthsThatHaveChangedReadNothingElse) {
+  GgufBytes written;
+  written.key("text", "0123456789").array<std::string>("texts", {"abc", "def"});
+  std::vector<uint8_t> bytes = written.bytes();
+  const GgufFile file = parse(bytes);
+  for (const char* text : {"0123456789", "def"}) {
+    const auto at = std::ranges::search(bytes, std::string_view(text)).begin() - bytes.begin();
+    bytes[static_cast<size_t>(at) - 1] = 0xFF;  // the length's highest byte
+  }
+  expect_error(file.find_string("text"), ErrorCode::kCorrupt, {"some.gguf", "'text'", "changed"});
+  expect_error(file.find_strings("texts"), ErrorCode::kCorrupt, {"'texts'", "changed"});
+}
+
+// Names may hold what a terminal obeys, line ends that look like another message, and much of it.
+TEST(GgufFile, MessagesQuoteNamesAsText) {
+  GgufBytes twice;
+  const std::string name = "a\nhotset: error: b\xC2\x9B" + std::string(60000, 'n');
+  twice.key(name, 1).key(name, 2);
+  const auto refused = GgufFile::parse(twice.bytes(), "some.gguf");
+  ASSERT_FALSE(refused);
+  EXPECT_THAT(refused.error().message, HasSubstr("'a\\x0ahotset: error: b\\u009bnnn"));
+  EXPECT_THAT(refused.error().message, HasSubstr("(60020 bytes)' occurs twice"));
+  EXPECT_LT(refused.error().message.size(), 400U);
+  GgufBytes tensors;
+  tensors.add({.name = "t\r\x1B[2J"}).add({.name = "t\r\x1B[2J"});
+  expect_corrupt(tensors, {"the tensor 't\\x0d\\x1b[2J' occurs twice"});
 }
 
 TEST(GgufFile, FindsTensorsAndTheirBytes) {

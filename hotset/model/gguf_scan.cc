@@ -7,6 +7,9 @@
 #include <cstring>
 #include <string>
 #include <unordered_set>
+#include <utility>
+
+#include "hotset/base/printable.h"
 
 namespace hotset::model {
 namespace {
@@ -51,7 +54,7 @@ class Scanner {
   Scanner(std::span<const uint8_t> bytes, std::string_view file_name)
       : bytes_(bytes), file_name_(file_name) {}
 
-  Status scan() {
+  Result<TextPositions> scan() {
     HOTSET_RETURN_IF_ERROR(scan_magic());
     HOTSET_TRY(const auto n_tensors, read<uint64_t>("tensor count"));
     HOTSET_TRY(const auto n_keys, read<uint64_t>("key count"));
@@ -59,7 +62,8 @@ class Scanner {
     HOTSET_RETURN_IF_ERROR(check_count("tensors", n_tensors, kMaxGgufTensors, kMinTensorBytes));
     for (uint64_t i = 0; i < n_keys; ++i) HOTSET_RETURN_IF_ERROR(scan_key_value());
     for (uint64_t i = 0; i < n_tensors; ++i) HOTSET_RETURN_IF_ERROR(scan_tensor());
-    return check_data(n_tensors);
+    HOTSET_RETURN_IF_ERROR(check_data(n_tensors));
+    return std::move(text_positions_);
   }
 
  private:
@@ -134,7 +138,8 @@ class Scanner {
       return corrupt(start, "a key of {} bytes, expected 1 to {} without NUL", key.size(),
                      kMaxKeyBytes);
     }
-    if (!names_.emplace(key).second) return corrupt(start, "the key '{}' occurs twice", key);
+    if (!names_.emplace(key).second)
+      return corrupt(start, "the key '{}' occurs twice", printable(key));
     HOTSET_TRY(const auto type, read<uint32_t>("type of a value"));
     if (type == GGUF_TYPE_ARRAY) return scan_array(key);
     if (key == GGUF_KEY_GENERAL_ALIGNMENT) {
@@ -160,7 +165,7 @@ class Scanner {
     }
     if (type == GGUF_TYPE_ARRAY) {
       return corrupt(start, "key '{}': found an array of arrays, expected one of single values",
-                     key);
+                     printable(key));
     }
     return skip_values(key, type, n);
   }
@@ -168,17 +173,18 @@ class Scanner {
   Status skip_values(std::string_view key, uint32_t type, uint64_t n) {
     const uint64_t start = position_;
     if (type == GGUF_TYPE_STRING) {
+      text_positions_.emplace(key, start);
       for (uint64_t i = 0; i < n; ++i) HOTSET_RETURN_IF_ERROR(read_string("string value"));
       return {};
     }
     const uint64_t each = value_bytes(type);
     if (each == 0) {
-      return corrupt(start, "key '{}': found value type {}, expected 0 to {}", key, type,
+      return corrupt(start, "key '{}': found value type {}, expected 0 to {}", printable(key), type,
                      GGUF_TYPE_COUNT - 1);
     }
     if (n > left() / each) {
-      return corrupt(start, "key '{}': {} values of {} bytes, but only {} bytes are left", key, n,
-                     each, left());
+      return corrupt(start, "key '{}': {} values of {} bytes, but only {} bytes are left",
+                     printable(key), n, each, left());
     }
     position_ += n * each;
     return {};
@@ -192,23 +198,24 @@ class Scanner {
                      GGML_MAX_NAME - 1);
     }
     if (!tensor_names_.emplace(name).second) {
-      return corrupt(start, "the tensor '{}' occurs twice", name);
+      return corrupt(start, "the tensor '{}' occurs twice", printable(name));
     }
     HOTSET_TRY(const auto n_dims, read<uint32_t>("number of dimensions"));
     if (n_dims == 0 || n_dims > GGML_MAX_DIMS) {
-      return corrupt(start, "tensor '{}': found {} dimensions, expected 1 to {}", name, n_dims,
-                     GGML_MAX_DIMS);
+      return corrupt(start, "tensor '{}': found {} dimensions, expected 1 to {}", printable(name),
+                     n_dims, GGML_MAX_DIMS);
     }
     int64_t ne[GGML_MAX_DIMS] = {1, 1, 1, 1};
     int64_t n_elements = 1;
     for (uint32_t d = 0; d < n_dims; ++d) {
       HOTSET_TRY(ne[d], read<int64_t>("dimension of a tensor"));
       if (ne[d] <= 0) {
-        return corrupt(start, "tensor '{}': dimension {} is {}, expected a positive size", name, d,
-                       ne[d]);
+        return corrupt(start, "tensor '{}': dimension {} is {}, expected a positive size",
+                       printable(name), d, ne[d]);
       }
       if (__builtin_mul_overflow(n_elements, ne[d], &n_elements)) {
-        return corrupt(start, "tensor '{}': found more values than 64 bits can count", name);
+        return corrupt(start, "tensor '{}': found more values than 64 bits can count",
+                       printable(name));
       }
     }
     HOTSET_TRY(const auto type, read<uint32_t>("type of a tensor"));
@@ -222,30 +229,30 @@ class Scanner {
     if (type >= GGML_TYPE_COUNT || ggml_type_size(static_cast<ggml_type>(type)) == 0) {
       return make_error(ErrorCode::kUnsupported,
                         "{}: tensor '{}': found type {}, expected one that this ggml knows",
-                        file_name_, name, type);
+                        file_name_, printable(name), type);
     }
     const int64_t block = ggml_blck_size(static_cast<ggml_type>(type));
     if (row % block != 0) {
       return corrupt(start, "tensor '{}': rows of {} values, expected a multiple of {} for {}",
-                     name, row, block, ggml_type_name(static_cast<ggml_type>(type)));
+                     printable(name), row, block, ggml_type_name(static_cast<ggml_type>(type)));
     }
     uint64_t n_bytes = 0;
     if (__builtin_mul_overflow(static_cast<uint64_t>(n_elements / block),
                                ggml_type_size(static_cast<ggml_type>(type)), &n_bytes) ||
         n_bytes > bytes_.size()) {
-      return corrupt(start, "tensor '{}' of {} values is larger than the file of {} bytes", name,
-                     n_elements, bytes_.size());
+      return corrupt(start, "tensor '{}' of {} values is larger than the file of {} bytes",
+                     printable(name), n_elements, bytes_.size());
     }
     if (offset != next_offset_) {
-      return corrupt(start, "tensor '{}': found its data at offset {}, expected {}", name, offset,
-                     next_offset_);
+      return corrupt(start, "tensor '{}': found its data at offset {}, expected {}",
+                     printable(name), offset, next_offset_);
     }
     data_end_ = offset + n_bytes;
     next_offset_ = (data_end_ + alignment_ - 1) / alignment_ * alignment_;
     // Also keeps the sums far from overflow.
     if (data_end_ > bytes_.size()) {
-      return corrupt(start, "tensor '{}' ends past the end of the file of {} bytes", name,
-                     bytes_.size());
+      return corrupt(start, "tensor '{}' ends past the end of the file of {} bytes",
+                     printable(name), bytes_.size());
     }
     return {};
   }
@@ -268,13 +275,14 @@ class Scanner {
   uint32_t alignment_ = kDefaultAlignment;
   uint64_t next_offset_ = 0;  // where the next tensor's data must start, from the data section
   uint64_t data_end_ = 0;     // where the last tensor's data ends
+  TextPositions text_positions_;
   std::unordered_set<std::string_view> names_;
   std::unordered_set<std::string_view> tensor_names_;
 };
 
 }  // namespace
 
-Status scan_gguf(std::span<const uint8_t> bytes, std::string_view file_name) {
+Result<TextPositions> scan_gguf(std::span<const uint8_t> bytes, std::string_view file_name) {
   return Scanner(bytes, file_name).scan();
 }
 

@@ -102,7 +102,7 @@ class GgufBytes {
     const gguf_context_ptr source(gguf_init_from_buffer(
         file.part_bytes(0).data(), file.part_bytes(0).size(), {.no_alloc = true, .ctx = nullptr}));
     HOTSET_CHECK(source != nullptr);
-    for (int64_t id = 0; id < gguf_get_n_kv(source.get()); ++id) copy_key(source.get(), id);
+    for (int64_t id = 0; id < gguf_get_n_kv(source.get()); ++id) copy_key(file, source.get(), id);
     for (const TensorInfo& info : file.tensors()) {
       const std::span<const uint8_t> data = file.tensor_bytes(info);
       tensors.push_back({.name = info.name,
@@ -222,12 +222,12 @@ class GgufBytes {
     return n_bytes > 0 && n_bytes < kMost ? static_cast<uint64_t>(n_bytes) : 0;
   }
 
-  void copy_key(const gguf_context* source, int64_t id) {
+  void copy_key(const GgufFile& file, const gguf_context* source, int64_t id) {
     const gguf_type type = gguf_get_kv_type(source, id);
     ByteWriter out;
     out.put(static_cast<uint32_t>(type));
     if (type == GGUF_TYPE_STRING) {
-      out.put(std::string_view(gguf_get_val_str(source, id)));
+      out.put(file.find_string(gguf_get_key(source, id)).value().value());
     } else if (type != GGUF_TYPE_ARRAY) {
       out.raw({static_cast<const uint8_t*>(gguf_get_val_data(source, id)), width_of(type)});
     } else {
@@ -235,7 +235,8 @@ class GgufBytes {
       const size_t n = gguf_get_arr_n(source, id);
       out.put(static_cast<uint32_t>(element)).put(uint64_t{n});
       if (element == GGUF_TYPE_STRING) {
-        for (size_t i = 0; i < n; ++i) out.put(std::string_view(gguf_get_arr_str(source, id, i)));
+        const auto texts = file.find_strings(gguf_get_key(source, id));
+        for (const std::string& text : texts.value().value()) out.put(text);
       } else {
         out.raw(
             {static_cast<const uint8_t*>(gguf_get_arr_data(source, id)), n * width_of(element)});

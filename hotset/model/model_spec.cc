@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "hotset/base/printable.h"
 #include "hotset/model/spec_reader.h"
 
 namespace hotset::model {
@@ -28,9 +29,9 @@ void read_rope(SpecReader& reader, ModelSpec& spec) {
   } else if (scaling == "linear" || (scaling.empty() && rope.factor != 1.0F)) {
     rope.scaling = RopeScaling::kLinear;
   } else if (!scaling.empty() && scaling != "none") {
-    reader.fail(make_error(ErrorCode::kUnsupported,
-                           "{}: key '{}': found '{}', expected none, linear or yarn",
-                           reader.file().name(), reader.key_name("rope.scaling.type"), scaling));
+    reader.fail(make_error(
+        ErrorCode::kUnsupported, "{}: key '{}': found '{}', expected none, linear or yarn",
+        reader.file().name(), reader.key_name("rope.scaling.type"), printable(scaling)));
   }
   if (rope.scaling == RopeScaling::kNone) rope.factor = 1.0F;
   rope.n_ctx_original =

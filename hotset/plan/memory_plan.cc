@@ -240,7 +240,7 @@ Status MemoryPlan::fits() const {
   std::string refusals;
   for (const DevicePlan& device : devices) {
     if (device.refusal.empty()) continue;
-    if (!refusals.empty()) refusals += "\n";
+    if (!refusals.empty()) refusals += "; ";
     refusals += device.refusal;
   }
   if (refusals.empty()) return {};

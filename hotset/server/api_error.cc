@@ -3,8 +3,13 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "hotset/base/printable.h"
+
 namespace hotset::server {
 namespace {
+
+// Whoever quotes a request says how much of it; this is for what nobody thought of.
+constexpr size_t kMaxMessageBytes = 4096;
 
 std::string_view type_of(int status) {
   switch (status) {
@@ -42,11 +47,12 @@ std::string error_body(const ApiError& error) {
   const auto or_null = [](const std::string& text) {
     return text.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(text);
   };
-  const nlohmann::ordered_json body = {{"error",
-                                        {{"message", error.message},
-                                         {"type", type_of(error.status)},
-                                         {"param", or_null(error.param)},
-                                         {"code", or_null(error.code)}}}};
+  const nlohmann::ordered_json body = {
+      {"error",
+       {{"message", printable(error.message, kMaxMessageBytes)},
+        {"type", type_of(error.status)},
+        {"param", or_null(error.param)},
+        {"code", or_null(error.code)}}}};
   return body.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 

@@ -330,7 +330,15 @@ TEST(ApiKeys, AcceptsEachInEveryForm) {
 
 TEST(Metrics, EscapesLabels) {
   const std::string text = metrics_text({.version = "1", .model = "a\"b\\c\nd"});
-  EXPECT_NE(text.find("model=\"a\\\"b\\\\c d\""), std::string::npos);
+  EXPECT_NE(text.find("model=\"a\\\"b\\\\c\\\\x0ad\""), std::string::npos);
+}
+
+TEST(ErrorBody, MessagesAreShortLinesOfText) {
+  const Json body =
+      *parse_json(error_body({.message = "a\n\x1B[2J\xC2\x9B" + std::string(1 << 20, 'n')}));
+  const std::string message = body["error"]["message"];
+  EXPECT_TRUE(message.starts_with("a\\x0a\\x1b[2J\\u009bnnn")) << message.substr(0, 99);
+  EXPECT_LT(message.size(), 5000U);
 }
 
 TEST(ErrorBody, HasOpenaisShape) {

@@ -13,6 +13,7 @@
 
 #include "hotset/base/clock.h"
 #include "hotset/base/log.h"
+#include "hotset/base/printable.h"
 #include "hotset/server/allowed_hosts.h"
 #include "hotset/server/api_keys.h"
 #include "hotset/server/body_budget.h"
@@ -239,7 +240,7 @@ HandlerResponse ApiServer::State::check_body(const Request& request, Response& r
   }
   if (head.method != "POST") {
     if (!head.has_body()) return HandlerResponse::Unhandled;
-    return refuse(400, fmt::format("found a body with {}, expected none", head.method));
+    return refuse(400, fmt::format("found a body with {}, expected none", printable(head.method)));
   }
   if (!head.content_length && !head.is_chunked) return refuse(411, "Content-Length is missing");
   if (request.is_multipart_form_data()) {

@@ -47,7 +47,8 @@ ApiResult<std::vector<ChoiceText>> collect(GenerationJob& job, const HasLeft& ha
   }
   for (const ChoiceText& choice : choices) {
     if (choice.result.reason == StopReason::kError) {
-      return std::unexpected(ApiError{.status = 500, .message = choice.result.error});
+      return std::unexpected(ApiError{.status = choice.result.is_out_of_memory ? 503 : 500,
+                                      .message = choice.result.error});
     }
     if (choice.result.reason == StopReason::kCancelled) {
       return std::unexpected(ApiError{.status = 503, .message = "the server is shutting down"});
@@ -100,7 +101,7 @@ class JobStream final : public AnswerStream {
     const bool is_error = result.reason == StopReason::kError;
     return fmt::format(
         "data: {}\n\n",
-        error_body({.status = is_error ? 500 : 503,
+        error_body({.status = is_error && !result.is_out_of_memory ? 500 : 503,
                     .message = is_error ? result.error : "the server is shutting down"}));
   }
 

@@ -44,8 +44,10 @@ struct GeneratedToken {
 struct ChoiceResult {
   StopReason reason = StopReason::kEnd;
   std::string error = {};  // with kError: what the model said
-  int32_t n_prompt = 0;    // tokens
-  int32_t n_reused = 0;    // of them, found in the KV memory
+  // With kError: memory was refused, so another time may work.
+  bool is_out_of_memory = false;
+  int32_t n_prompt = 0;  // tokens
+  int32_t n_reused = 0;  // of them, found in the KV memory
   int32_t n_generated = 0;
   double queue_us = 0;     // from submit() until it got a slot
   double prompt_us = 0;    // from there to its first token

@@ -12,7 +12,9 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <exception>
 #include <memory>
+#include <new>
 #include <string_view>
 #include <utility>
 
@@ -307,7 +309,7 @@ void HttpListener::accept_one() {
   }
   try {
     std::thread([this, fd] { serve(fd); }).detach();
-  } catch (const std::system_error& error) {
+  } catch (const std::exception& error) {  // bad_alloc, too
     log_warning("a connection was refused: no thread for it: {}", error.what());
     refuse(fd, "no thread for this connection; try again later");
     const std::lock_guard lock(mutex_);
@@ -365,8 +367,14 @@ void HttpListener::serve(int fd) {
         break;
       }
       bool is_closed = false;
-      const bool goes_on = process_request(connection, remote_ip, remote_port, local_ip, local_port,
-                                           false, is_closed, [](httplib::Request&) {});
+      bool goes_on = false;
+      try {
+        goes_on = process_request(connection, remote_ip, remote_port, local_ip, local_port, false,
+                                  is_closed, [](httplib::Request&) {});
+      } catch (const std::bad_alloc&) {
+        // In the middle of an answer: cut off is all that it can be.
+        log_warning("a connection was closed: out of memory");
+      }
       if (!goes_on || is_closed) break;
     }
     current_connection = nullptr;

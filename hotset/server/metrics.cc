@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <string_view>
 
+#include "hotset/base/printable.h"
 #include "hotset/server/generation.h"
 
 namespace hotset::server {
@@ -37,12 +38,12 @@ class Text {
 
 double real(uint64_t n) { return static_cast<double>(n); }
 
-// A label's value may hold anything but these.
+// A label's value, as the text format wants it.
 std::string escaped(std::string_view text) {
   std::string result;
-  for (const char c : text) {
+  for (const char c : printable(text)) {
     if (c == '\\' || c == '"') result += '\\';
-    result += c == '\n' ? ' ' : c;
+    result += c;
   }
   return result;
 }

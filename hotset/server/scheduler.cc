@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <future>
+#include <limits>
+#include <new>
 
 #include "hotset/server/scheduler_parts.h"
 
@@ -214,12 +216,16 @@ SchedulerStatus Scheduler::status() const {
 
 void Scheduler::run() {
   while (take_orders()) {
-    drop_cancelled();
-    admit();
-    publish();
-    decode_step();
-    prefill_step();
-    publish();
+    try {
+      drop_cancelled();
+      admit();
+      publish();
+      decode_step();
+      prefill_step();
+      publish();
+    } catch (const std::bad_alloc&) {
+      fail_running("the system refused memory");
+    }
   }
   end_all(StopReason::kCancelled);
   publish();
@@ -357,6 +363,7 @@ void Scheduler::compute(std::span<const Part> parts, Phase phase) {
   if (!logits) {
     for (const Part& part : parts) {
       Slot& slot = *part.slot;
+      slot.task->result.is_out_of_memory = logits.error().code == ErrorCode::kOutOfMemory;
       end_task(slot, StopReason::kError, logits.error().message);
       clear(slot);
     }
@@ -473,6 +480,18 @@ void Scheduler::report_end(Task& task, StopReason reason, std::string error) {
     cancelled_.erase(request->id);
   }
   idles_.notify_all();
+}
+
+void Scheduler::fail_running(const std::string& error) {
+  for (Slot& slot : slots_) {
+    if (slot.task) {
+      slot.task->result.is_out_of_memory = true;
+      end_task(slot, StopReason::kError, error);
+    }
+    // The model may have computed more than is noted here.
+    slot.cached.clear();
+    model_.forget(slot.sequence, 0, std::numeric_limits<int32_t>::max());
+  }
 }
 
 void Scheduler::end_all(StopReason reason) {

@@ -165,6 +165,8 @@ class Scheduler {
   void start_siblings(Slot& slot, std::span<const float> logits);
   void end_task(Slot& slot, StopReason reason, std::string error = {});
   void report_end(Task& task, StopReason reason, std::string error);
+  // Ends what has a slot, and forgets what the slots hold.
+  void fail_running(const std::string& error);
   void end_all(StopReason reason);
   void publish();
   bool is_end(int32_t token) const;

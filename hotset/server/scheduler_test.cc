@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cmath>
+#include <new>
 #include <thread>
 
 #include "hotset/base/random.h"
@@ -400,6 +402,27 @@ TEST(Scheduler, ModelErrorsEndOnlyWhatWasInTheBatch) {
   }
   fails = false;
   EXPECT_EQ(ask(*scheduler, text_of(9), 3).ids, continuation(text_of(9), 3));
+}
+
+// Whether it is returned or thrown: what runs ends with an error of its own kind, and the thread
+// goes on.
+TEST(Scheduler, RefusedMemoryEndsRepliesAndNothingElse) {
+  FakeModel model(100, 16);
+  std::atomic<int> kind = 0;
+  model.on_decode = [&](auto) -> Status {
+    if (kind == 1) return make_error(ErrorCode::kOutOfMemory, "refused");
+    if (kind == 2) throw std::bad_alloc();
+    return {};
+  };
+  const auto scheduler = start(model, {.n_parallel = 2});
+  for (const int each : {1, 2}) {
+    kind = each;
+    const ChoiceResult result = ask(*scheduler, text_of(9), 3).result;
+    EXPECT_EQ(result.reason, StopReason::kError) << each;
+    EXPECT_TRUE(result.is_out_of_memory) << each;
+    kind = 0;
+    EXPECT_EQ(ask(*scheduler, text_of(9), 3).ids, continuation(text_of(9), 3)) << each;
+  }
 }
 
 TEST(Scheduler, GivesLogprobs) {

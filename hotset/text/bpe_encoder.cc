@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <tuple>
 
+#include "hotset/base/printable.h"
 #include "hotset/text/byte_alphabet.h"
 
 namespace hotset::text {
@@ -75,7 +76,7 @@ Status BpeEncoder::add_merges(const TokenizerSpec& spec) {
       return make_error(ErrorCode::kCorrupt,
                         "tokenizer.ggml.merges[{}]: found '{}', expected two texts with one space "
                         "between them",
-                        rank, written);
+                        rank, printable(written));
     }
     std::array<int32_t, 3> ids{};
     bool is_reserved = false;
@@ -92,7 +93,7 @@ Status BpeEncoder::add_merges(const TokenizerSpec& spec) {
         return make_error(ErrorCode::kCorrupt,
                           "tokenizer.ggml.merges[{}]: found '{}', but '{}' is not one of the {} "
                           "tokens",
-                          rank, written, names[i], spec.tokens.size());
+                          rank, printable(written), printable(names[i]), spec.tokens.size());
       }
     }
     if (!is_reserved) merges_.push_back({ids[0], ids[1], static_cast<int32_t>(rank), ids[2]});

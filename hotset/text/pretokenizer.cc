@@ -7,6 +7,7 @@
 #include <optional>
 #include <utility>
 
+#include "hotset/base/printable.h"
 #include "hotset/text/utf8.h"
 
 namespace hotset::text {
@@ -321,8 +322,8 @@ Result<Pretokenizer> Pretokenizer::create(std::string_view name) {
   const auto* row = std::ranges::find(kRows, name, &Row::name);
   if (row == std::ranges::end(kRows)) {
     return make_error(ErrorCode::kUnsupported,
-                      "pre-tokenizer (tokenizer.ggml.pre): found '{}', expected one of {}", name,
-                      fmt::join(known_pretokenizers(), ", "));
+                      "pre-tokenizer (tokenizer.ggml.pre): found '{}', expected one of {}",
+                      printable(name), fmt::join(known_pretokenizers(), ", "));
   }
   Pretokenizer made;
   made.traits_ = row->traits;

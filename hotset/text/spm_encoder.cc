@@ -6,6 +6,7 @@
 #include <system_error>
 #include <tuple>
 
+#include "hotset/base/printable.h"
 #include "hotset/text/utf8.h"
 
 namespace hotset::text {
@@ -47,7 +48,7 @@ Result<std::unique_ptr<SpmEncoder>> SpmEncoder::create(const TokenizerSpec& spec
         return make_error(ErrorCode::kCorrupt,
                           "tokenizer.ggml.tokens[{}]: found '{}' of type byte, expected the form "
                           "<0x0A>",
-                          i, text);
+                          i, printable(text));
       }
       encoder->byte_ids_[*byte] = id;
     } else if ((type == TokenType::kNormal || type == TokenType::kUnused) && !text.empty()) {
@@ -166,7 +167,7 @@ Status SpmEncoder::append_parts(std::string_view symbol, const Halves& halves,
       return make_error(ErrorCode::kUnsupported,
                         "'{}' has no token, and the vocabulary neither tokens for its bytes nor an "
                         "unknown token",
-                        text);
+                        printable(text));
     }
     if (!all_bytes) {
       ids.push_back(*unk_);

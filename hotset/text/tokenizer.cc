@@ -4,6 +4,7 @@
 #include <limits>
 #include <utility>
 
+#include "hotset/base/printable.h"
 #include "hotset/text/bpe_encoder.h"
 #include "hotset/text/byte_alphabet.h"
 #include "hotset/text/spm_encoder.h"
@@ -65,8 +66,8 @@ Status check_spec(const TokenizerSpec& spec) {
   constexpr size_t max_entries = std::numeric_limits<int32_t>::max();
   if (spec.model != kBytePairModel && spec.model != kSentencePieceModel) {
     return make_error(ErrorCode::kUnsupported,
-                      "tokenizer.ggml.model: found '{}', expected one of {}, {}", spec.model,
-                      kBytePairModel, kSentencePieceModel);
+                      "tokenizer.ggml.model: found '{}', expected one of {}, {}",
+                      printable(spec.model), kBytePairModel, kSentencePieceModel);
   }
   if (n_tokens == 0 || n_tokens > max_entries || spec.merges.size() > max_entries) {
     return make_error(
@@ -163,7 +164,7 @@ Status Tokenizer::index_tokens() {
       return make_error(ErrorCode::kCorrupt,
                         "tokenizer.ggml.tokens[{}]: found '{}' again, which is token {}; expected "
                         "no text twice",
-                        id, spec_.tokens[id], found->second);
+                        id, printable(spec_.tokens[id]), found->second);
     }
   }
   return {};

@@ -1,10 +1,10 @@
-#include "hotset/text/utf8.h"
+#include "hotset/base/utf8.h"
 
 #include <cstring>
 
 #include "hotset/base/error.h"
 
-namespace hotset::text {
+namespace hotset {
 namespace {
 
 constexpr char32_t kMaxCodepoint = 0x10FFFF;
@@ -90,4 +90,4 @@ void append_utf8(std::string& out, char32_t codepoint) {
   }
 }
 
-}  // namespace hotset::text
+}  // namespace hotset
