@@ -4,6 +4,7 @@
 #include <cmath>
 #include <future>
 
+#include "hotset/base/log.h"
 #include "hotset/server/scheduler_parts.h"
 
 namespace hotset::server {
@@ -350,6 +351,11 @@ void Scheduler::compute(std::span<const Part> parts, Phase phase) {
   ++(phase == Phase::kDecode ? counts_.n_decode_steps : counts_.n_prefill_steps);
   counts_.experts = after;
   if (!logits) {
+    // Weights that one of them needs cannot be read; the others may do without these.
+    if (logits.error().code == ErrorCode::kIo && parts.size() > 1) {
+      for (const Part& part : parts) compute({&part, 1}, phase);
+      return;
+    }
     for (const Part& part : parts) {
       Slot& slot = *part.slot;
       end_task(slot, StopReason::kError, logits.error().message);
@@ -357,9 +363,15 @@ void Scheduler::compute(std::span<const Part> parts, Phase phase) {
     }
     return;
   }
+  drop_failed(logits->faults);
   size_t row = 0;
   for (const Part& part : parts) {
     Slot& slot = *part.slot;
+    // Its slot may have another task by now: a choice of the one before it.
+    if (std::ranges::contains(logits->faults, slot.sequence, &engine::SequenceFault::sequence)) {
+      row += part.wants_logits ? 1 : 0;
+      continue;
+    }
     Task& task = *slot.task;
     const auto n_tokens = static_cast<size_t>(part.n_tokens);
     const auto begin = task.tokens.begin() + slot.n_cached();
@@ -369,8 +381,21 @@ void Scheduler::compute(std::span<const Part> parts, Phase phase) {
                             static_cast<double>(n_tokens) / static_cast<double>(batch_.size()));
     if (!part.wants_logits) continue;
     const size_t n_vocab = static_cast<size_t>(n_vocab_);
-    HOTSET_CHECK((row + 1) * n_vocab <= logits->size());
-    advance(slot, logits->subspan(row++ * n_vocab, n_vocab));
+    HOTSET_CHECK((row + 1) * n_vocab <= logits->logits.size());
+    advance(slot, logits->logits.subspan(row++ * n_vocab, n_vocab));
+  }
+}
+
+void Scheduler::drop_failed(std::span<const engine::SequenceFault> faults) {
+  for (const engine::SequenceFault& fault : faults) {
+    for (Slot& slot : slots_) {
+      if (slot.sequence != fault.sequence) continue;
+      clear(slot);
+      if (!slot.task) continue;
+      ++counts_.n_not_finite;
+      log_error("request {}: {}", slot.task->request->id, fault.message);
+      end_task(slot, StopReason::kError, fault.message);
+    }
   }
 }
 
