@@ -230,6 +230,21 @@ TEST_F(KvState, OfAnotherModelOrTypeIsRefused) {
   EXPECT_EQ(decode(*small, as_batch(some_ids(9), false)).size(), size_t{kVocabulary});
 }
 
+TEST_F(KvState, WithWhatIsNoNumberIsRefused) {
+  for (const ggml_type type : {GGML_TYPE_F32, GGML_TYPE_F16, GGML_TYPE_Q8_0}) {
+    const auto engine = engine_of({.type = type});
+    decode(*engine, as_batch(some_ids(10), false));
+    const auto state = *engine->save_sequence(0);
+    // The first number of the first key and the last row's last block, and all ones are NaN.
+    for (const size_t at : {kHeaderBytes + 10 * sizeof(int32_t), state.size() - 8 - 34}) {
+      auto changed = state;
+      std::fill_n(changed.begin() + static_cast<std::ptrdiff_t>(at), 4, uint8_t{0xFF});
+      sign(changed);
+      expect_refused(*engine, changed, ErrorCode::kCorrupt, "NaN or infinite");
+    }
+  }
+}
+
 TEST_F(KvState, OfAnEmptySequenceIsEmpty) {
   for (const Config& config : {Config{}, Config{.architecture = "gpt-oss", .n_window_cells = 48}}) {
     const auto engine = engine_of(config);

@@ -255,6 +255,12 @@ Result<engine::DecodeResult> EngineSession::decode(std::span<const engine::Batch
   return result;
 }
 
+Result<engine::DecodeResult> EngineSession::decode_each(std::span<const engine::BatchToken> batch) {
+  auto result = engine_->decode_each(batch, [this] { return keep_going(); });
+  if (recorder_) HOTSET_RETURN_IF_ERROR(recorder_->status());
+  return result;
+}
+
 Status EngineSession::report_statistics() {
   const engine::DeviceCache* cache = engine_->cache();
   if (cache == nullptr) {

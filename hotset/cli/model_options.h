@@ -76,6 +76,8 @@ class EngineSession {
   // printed when SIGUSR1 asks for them. Errors: those of Engine::decode; kIo, the trace cannot be
   // written.
   Result<engine::DecodeResult> decode(std::span<const engine::BatchToken> batch);
+  // The same as Engine::decode_each.
+  Result<engine::DecodeResult> decode_each(std::span<const engine::BatchToken> batch);
 
   // Writes what was asked for, also of a run that failed: ends the trace and the profile, and
   // prints the statistics. Errors: kIo. Call once.

@@ -208,7 +208,7 @@ Status Service::load() {
   cache_ = std::make_unique<EngineCacheReporter>(*session_, &uses_);
   model_ = std::make_unique<server::EngineModel>(
       engine,
-      [this](std::span<const engine::BatchToken> batch) { return session_->decode(batch); });
+      [this](std::span<const engine::BatchToken> batch) { return session_->decode_each(batch); });
   const std::span<const int32_t> ends = tokenizer_->end_of_generation_ids();
   HOTSET_TRY(scheduler_,
              server::Scheduler::create(*model_, {.n_parallel = options_.n_parallel,

@@ -129,6 +129,11 @@ void CpuExecutor::add_layers(GraphBuilder& g, KeptGraph& kept) const {
   const GraphShape& shape = kept.shape;
   ggml_tensor* hidden = g.embed();
   for (int64_t layer = 0; layer < n_layers_; ++layer) {
+    if (layer + 1 == g.spec().n_layer && shape.needs_sums()) {
+      kept.sums = g.row_sums(hidden);
+      ggml_set_output(kept.sums);
+      ggml_build_forward_expand(kept.graph, kept.sums);
+    }
     hidden = architecture.attention(g, layer, hidden);
     if (layer + 1 == g.spec().n_layer) {
       // Behind the last attention only the rows whose logits are wanted matter; without any, the
@@ -206,6 +211,10 @@ Result<Bytes> CpuExecutor::run_into(const GraphShape& shape, const UbatchInputs&
   HOTSET_RETURN_IF_ERROR(cpu_.compute(kept->graph));
   if (kept->result != nullptr) {
     ggml_backend_tensor_get(kept->result, out, 0, ggml_nbytes(kept->result));
+  }
+  hidden_sums_.resize(kept->sums == nullptr ? 0 : static_cast<size_t>(shape.n_tokens));
+  if (kept->sums != nullptr) {
+    ggml_backend_tensor_get(kept->sums, hidden_sums_.data(), 0, ggml_nbytes(kept->sums));
   }
   report_routing(*kept);
   return kept->reads;

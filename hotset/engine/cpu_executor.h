@@ -45,6 +45,7 @@ class CpuExecutor final : public Executor {
              std::vector<float>& logits) override;
   Bytes compute_bytes() const override { return compute_.reserved(); }
   int64_t n_graphs_built() const override { return n_graphs_built_; }
+  std::span<const float> hidden_sums() const override { return hidden_sums_; }
 
   // As run() for inputs that were filled by the caller. `out` gets the rows: logits
   // [n_outputs, n_vocab] or hidden states [n_tokens, n_embd]. Returns what was read.
@@ -57,6 +58,7 @@ class CpuExecutor final : public Executor {
     ggml_cgraph* graph = nullptr;
     GraphInputs inputs;
     ggml_tensor* result = nullptr;        // null without outputs
+    ggml_tensor* sums = nullptr;          // [T], where the shape needs_sums()
     std::vector<ggml_tensor*> routing;    // per MoE layer that is computed: [rows, k] I32
     std::vector<int64_t> routing_layers;  // their layers
     Bytes reads;
@@ -83,6 +85,7 @@ class CpuExecutor final : public Executor {
   int64_t n_graphs_built_ = 0;
   UbatchInputs inputs_;
   std::vector<int32_t> routed_ids_;
+  std::vector<float> hidden_sums_;
 };
 
 }  // namespace hotset::engine

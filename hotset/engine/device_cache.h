@@ -181,6 +181,8 @@ class DeviceCache {
   Status end_step(double step_us);
   // A layer of a bypassed step.
   void note_bypassed(int64_t layer);
+  // From now on the CPU computes everything, but for layers that are resident as a whole.
+  void leave_unused(std::string why) { why_bypassed_ = std::move(why); }
   // Why the CPU computes everything, with numbers; empty while the cache is in use.
   const std::string& why_bypassed() const { return why_bypassed_; }
   // What never-slower lets be used now, of steps of one token; no uploads in others either, unless

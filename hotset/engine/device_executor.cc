@@ -150,12 +150,7 @@ Status DeviceExecutor::run(std::span<const BatchToken> ubatch, std::span<const i
                                   : run_experts(segment.routes, experts, n_rows));
   }
   HOTSET_RETURN_IF_ERROR(queue_resident_ids(shape));
-  if (shape.n_outputs > 0) {
-    HOTSET_RETURN_IF_ERROR(fetch_output(*set, logits));
-  } else if (n_routed < 2 || graphs_->fetches_resident_ids()) {
-    // The staging memory is free again once the device has read it: the wait for a routing says so.
-    HOTSET_RETURN_IF_ERROR(device_.wait_idle());
-  }
+  HOTSET_RETURN_IF_ERROR(fetch_output(*set, logits));
   report_routing(shape);
   return cache_ == nullptr ? Status() : cache_->end_step(device_.now_us() - start_us);
 }
@@ -494,11 +489,17 @@ Status DeviceExecutor::upload_cpu_rows(int64_t layer, std::span<const int32_t> p
 Status DeviceExecutor::fetch_output(GraphSet& set, std::vector<float>& logits) {
   const HostTensors& host = graphs_->host();
   const auto n_outputs = static_cast<size_t>(set.shape.n_outputs);
+  const size_t n_sums = set.shape.needs_sums() ? static_cast<size_t>(set.shape.n_tokens) : 0;
   HOTSET_RETURN_IF_ERROR(device_.download(QueueId::kCompute, graphs_->cross().out, 0,
                                           host.out->data, n_outputs * host.out->nb[1],
                                           {"output", -1}));
+  HOTSET_RETURN_IF_ERROR(device_.download(QueueId::kCompute, graphs_->cross().sums, 0,
+                                          host.sums->data, n_sums * sizeof(float), {"sums", -1}));
   HOTSET_RETURN_IF_ERROR(device_.record(arrived_, QueueId::kCompute));
   HOTSET_RETURN_IF_ERROR(wait_for_arrival(-1));
+  const auto* sums = static_cast<const float*>(host.sums->data);
+  hidden_sums_.assign(sums, sums + n_sums);
+  if (n_outputs == 0) return {};
   const auto n_logits = n_outputs * static_cast<size_t>(model_.spec().n_vocab);
   const size_t n_before = logits.size();
   logits.resize(n_before + n_logits);

@@ -4,7 +4,7 @@
 // Without a cache the CPU lane computes all of them.
 //
 // Per MoE layer that is not resident the host waits for the device once, for the routed ids; per
-// ubatch with logits once more, for these.
+// ubatch once more, for its logits and for whether its numbers are numbers.
 #ifndef HOTSET_ENGINE_DEVICE_EXECUTOR_H_
 #define HOTSET_ENGINE_DEVICE_EXECUTOR_H_
 
@@ -39,6 +39,7 @@ class DeviceExecutor final : public Executor {
 
   Status run(std::span<const BatchToken> ubatch, std::span<const int32_t> cells,
              std::vector<float>& logits) override;
+  std::span<const float> hidden_sums() const override { return hidden_sums_; }
   // Runs the largest and the smallest graphs of the device once, on nothing. Errors: kDevice.
   Status warm_up();
   Bytes compute_bytes() const override {
@@ -80,6 +81,7 @@ class DeviceExecutor final : public Executor {
   Status queue_resident_ids(const GraphShape& shape);
   void report_routing(const GraphShape& shape);
   Result<Bytes> chosen_bytes(int64_t layer, int64_t n_rows);
+  // Waits for what the ubatch gives: logits where some are wanted, and sums where it needs them.
   Status fetch_output(GraphSet& set, std::vector<float>& logits);
   // Waits for `arrived_`.
   Status wait_for_arrival(int64_t layer);
@@ -112,6 +114,7 @@ class DeviceExecutor final : public Executor {
   int32_t n_queued_ = 0;  // most tokens of a lookup whose hits are queued before they are known
   int64_t n_listed_ = 0;  // numbers in the host's pair list of the present lookup
   std::vector<int32_t> sorted_pairs_;
+  std::vector<float> hidden_sums_;
   std::vector<std::vector<int32_t>> observed_;  // by layer: ids of the ubatch, for the observer
 };
 

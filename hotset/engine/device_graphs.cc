@@ -147,6 +147,7 @@ Status DeviceGraphs::allocate_cross() {
   }
   cross_.results = floats(spec.n_embd, n_ubatch * k + 1);
   cross_.out = floats(placement_.head_on_device ? spec.n_vocab : spec.n_embd, options_.n_outputs);
+  cross_.sums = floats(1, n_ubatch);
   declare_cache_tensors(c);
   // Rows that no lane has written yet are zero, and so not NaN.
   HOTSET_TRY(cross_buffer_, device_.allocate(c, "pair buffers and inputs"));
@@ -167,6 +168,7 @@ Status DeviceGraphs::allocate_host() {
   host_.ids = like(cross_.routed[0].ids);
   host_.results = like(cross_.results);
   host_.out = like(cross_.out);
+  host_.sums = like(cross_.sums);
   if (cross_.pair_list != nullptr) {
     host_.pair_list = ggml_new_tensor_1d(
         c, GGML_TYPE_I32,
@@ -295,6 +297,7 @@ Result<KeptGraph> DeviceGraphs::build_segment(size_t index, const GraphShape& sh
     hidden = part_of(c, cross_.hidden, spec.n_embd, shape.n_tokens);
   }
   for (int64_t layer = segment.first_layer; layer < segment.end_layer; ++layer) {
+    if (layer + 1 == spec.n_layer && shape.needs_sums()) place(g, g.row_sums(hidden), cross_.sums);
     hidden = architecture.attention(g, layer, hidden);
     if (layer + 1 == spec.n_layer) {
       if (shape.n_outputs == 0) {

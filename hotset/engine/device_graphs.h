@@ -68,7 +68,8 @@ struct CrossTensors {
   std::array<Routed, 2> routed;
   // The pair buffer [n_ubatch * k + 1, n_embd]; the last row takes what nobody reads.
   ggml_tensor* results = nullptr;
-  ggml_tensor* out = nullptr;  // logits [n_outputs, n_vocab], or hidden [n_outputs, n_embd]
+  ggml_tensor* out = nullptr;   // logits [n_outputs, n_vocab], or hidden [n_outputs, n_embd]
+  ggml_tensor* sums = nullptr;  // [n_ubatch], Executor::hidden_sums()
 
   // With an expert cache:
   ggml_tensor* pair_tokens = nullptr;  // [n_ubatch * k] I32, the token of each pair
@@ -92,6 +93,7 @@ struct HostTensors {
   ggml_tensor* ids = nullptr;
   ggml_tensor* results = nullptr;
   ggml_tensor* out = nullptr;
+  ggml_tensor* sums = nullptr;
 
   ggml_tensor* pair_list = nullptr;  // [max_list_numbers] I32: of one lookup
   ggml_tensor* row_list = nullptr;

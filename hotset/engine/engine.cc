@@ -149,7 +149,7 @@ Result<std::unique_ptr<Engine>> Engine::create_as_asked(ModelDescription descrip
     HOTSET_RETURN_IF_ERROR(engine->create_kv(engine->spec(), false));
     status = engine->create_executor();
   }
-  if (!status) return std::unexpected(std::move(status).error());
+  HOTSET_RETURN_IF_ERROR(engine->unless_lost(std::move(status)));
   o.n_ubatch = std::min(o.n_ubatch, engine->kv_->cells().n_cells());
   return engine;
 }
@@ -294,7 +294,11 @@ Status Engine::renew_cache() {
   if (std::ranges::any_of(plan_.groups, [](const CacheGroup& g) { return g.n_slots > 0; })) {
     HOTSET_TRY(cache_, DeviceCache::create(*model_, *device_, plan_.groups, options_.cache));
   }
-  HOTSET_RETURN_IF_ERROR(create_executor());
+  const Status created = unless_lost(create_executor());
+  if (!created) {
+    executor_.reset();
+    return created;
+  }
   has_failed_ = false;
   return {};
 }
@@ -381,7 +385,9 @@ Status Engine::check_batch(std::span<const BatchToken> batch) const {
 Status Engine::run_ubatch(std::span<const BatchToken> ubatch) {
   Status status = catching_refusal("computing tokens", [&]() -> Status {
     HOTSET_RETURN_IF_ERROR(kv_->assign(ubatch, cells_));
-    return executor_->run(ubatch, cells_, logits_);
+    const size_t first_logit = logits_.size();
+    HOTSET_RETURN_IF_ERROR(run_tokens(ubatch));
+    return contain_faults(ubatch, first_logit);
   });
   // It may have stopped between planning a lookup and moving its experts.
   has_failed_ = has_failed_ || !status;
@@ -390,19 +396,38 @@ Status Engine::run_ubatch(std::span<const BatchToken> ubatch) {
 
 Result<DecodeResult> Engine::decode(std::span<const BatchToken> batch,
                                     const std::function<bool()>& keep_going) {
+  HOTSET_TRY(const DecodeResult result, decode_each(batch, keep_going));
+  if (result.faults.empty()) return result;
+  forget_batch(batch);
+  return make_error(ErrorCode::kCorrupt, "{}: {}", model_->file().name(),
+                    result.faults.front().message);
+}
+
+Result<DecodeResult> Engine::decode_each(std::span<const BatchToken> batch,
+                                         const std::function<bool()>& keep_going) {
   HOTSET_RETURN_IF_ERROR(check_batch(batch));
   HOTSET_RETURN_IF_ERROR(catching_refusal("the expert cache", [&] { return recover(); }));
   if (executor_ == nullptr) {
     return make_error(ErrorCode::kDevice, "the engine has no executor: set_cache() failed");
   }
   logits_.clear();
+  faults_.clear();
+  failed_ = 0;
   const auto n_ubatch = static_cast<size_t>(options_.n_ubatch);
   Status status;
   for (size_t begin = 0; begin < batch.size() && status;) {
+    // Of a sequence that has failed nothing more is computed; its rows are there, and mean nothing.
+    if (has_failed(batch[begin].sequence)) {
+      if (batch[begin].want_logits) {
+        logits_.resize(logits_.size() + static_cast<size_t>(spec().n_vocab));
+      }
+      ++begin;
+      continue;
+    }
     // A ubatch ends early where it would want more logits than were planned for.
     size_t n = 0;
     int32_t n_outputs = 0;
-    while (n < n_ubatch && begin + n < batch.size()) {
+    while (n < n_ubatch && begin + n < batch.size() && !has_failed(batch[begin + n].sequence)) {
       n_outputs += batch[begin + n].want_logits ? 1 : 0;
       if (n_outputs > options_.n_outputs) break;
       ++n;
@@ -416,7 +441,7 @@ Result<DecodeResult> Engine::decode(std::span<const BatchToken> batch,
     forget_batch(batch);
     return std::unexpected(std::move(status).error());
   }
-  return DecodeResult{.logits = logits_};
+  return DecodeResult{.logits = logits_, .faults = faults_};
 }
 
 void Engine::forget_batch(std::span<const BatchToken> batch) {
@@ -437,21 +462,27 @@ void Engine::share_prefix(SequenceId from, SequenceId to, int32_t end) {
   kv_->share(from, to, end);
 }
 
-uint64_t Engine::fingerprint() const {
-  if (!fingerprint_) fingerprint_ = model_fingerprint(model_->file());
+Result<uint64_t> Engine::fingerprint() const {
+  if (!fingerprint_) {
+    const uint64_t found = model_fingerprint(model_->file());
+    HOTSET_RETURN_IF_ERROR(model_->file().check());
+    fingerprint_ = found;
+  }
   return *fingerprint_;
 }
 
 Result<std::vector<uint8_t>> Engine::save_sequence(SequenceId sequence,
                                                    std::span<const int32_t> tokens) const {
+  HOTSET_TRY(const uint64_t model, fingerprint());
   return catching_refusal("the state of a sequence",
-                          [&] { return save_state(*kv_, fingerprint(), sequence, tokens); });
+                          [&] { return save_state(*kv_, model, sequence, tokens); });
 }
 
 Result<std::vector<int32_t>> Engine::restore_sequence(SequenceId sequence,
                                                       std::span<const uint8_t> state) {
+  HOTSET_TRY(const uint64_t model, fingerprint());
   return catching_refusal("the state of a sequence",
-                          [&] { return restore_state(*kv_, fingerprint(), sequence, state); });
+                          [&] { return restore_state(*kv_, model, sequence, state); });
 }
 
 int32_t Engine::next_position(SequenceId sequence) const {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -26,9 +27,17 @@
 
 namespace hotset::engine {
 
+// A sequence whose numbers have become NaN or infinite.
+struct SequenceFault {
+  SequenceId sequence = 0;
+  std::string message;  // where it began, as far as that is known
+};
+
 // What one decode() did.
 struct DecodeResult {
   std::span<const float> logits;  // [tokens that wanted them, n_vocab]; valid until the next call
+  // Of decode_each() alone; valid until the next call. The rows of such a sequence mean nothing.
+  std::span<const SequenceFault> faults = {};
 };
 
 // Thread-compatible: one thread at a time. Owns everything it needs.
@@ -78,11 +87,18 @@ class Engine {
   // Computes the tokens in order, ubatch by ubatch, and remembers them in the KV memory. With
   // `keep_going` given, it is asked before each ubatch; false ends the call with kCancelled.
   // Errors: kInvalidArgument (no token, an id outside the vocabulary, a position that is taken or
-  // leaves a gap, too many outputs), kOutOfMemory (context full), kCancelled, kDevice. After an
-  // error the tokens of this call are forgotten (and more, where forget() says so); after one of a
-  // step on a device the next call begins with an empty cache.
+  // leaves a gap, too many outputs), kOutOfMemory (context full), kCancelled, kDevice, kCorrupt
+  // (the numbers of a sequence are none), kIo (weights that it needs cannot be read any more, the
+  // file was cut). After an error the tokens of this call are forgotten (and more, where forget()
+  // says so); after one of a step on a device the next call begins with an empty cache.
   Result<DecodeResult> decode(std::span<const BatchToken> batch,
                               const std::function<bool()>& keep_going = {});
+  // The same for sequences of which each may fail by itself: one whose numbers have become NaN or
+  // infinite is named in the result and forgotten, all of it, and the others get what they would
+  // have got beside a sound one, to the bit. A sequence that is not in the batch may be named too:
+  // one that was restored from a state with such numbers.
+  Result<DecodeResult> decode_each(std::span<const BatchToken> batch,
+                                   const std::function<bool()>& keep_going = {});
 
   // Forgets positions [begin, end) of a sequence, and all others as well where windowed layers no
   // longer have what its next position would see: next_position() tells.
@@ -130,9 +146,23 @@ class Engine {
   Status recover();
   ExecutorOptions executor_options() const;
   Status create_executor();
-  uint64_t fingerprint() const;
+  Result<uint64_t> fingerprint() const;
   Status check_batch(std::span<const BatchToken> batch) const;
   Status run_ubatch(std::span<const BatchToken> ubatch);
+  // Executor::run() with the cells in `cells_`, again if what it read of the model's file was lost
+  // meanwhile. Errors: as that; kIo, it was lost the second time as well.
+  Status run_tokens(std::span<const BatchToken> tokens);
+  // `status`, unless the model's file was cut or could not be read since it was last asked for.
+  Status unless_lost(Status status);
+  // Looks whether the numbers of a ubatch that has run, whose logits begin at `first_logit`, are
+  // numbers; if not, ends the sequences whose fault it is and computes the others again.
+  // Errors: as Executor::run(), KvFaults::find().
+  Status contain_faults(std::span<const BatchToken> ubatch, size_t first_logit);
+  // Bit s: a token of sequence s has numbers that are none.
+  uint64_t faulty_sequences(std::span<const BatchToken> ubatch, size_t first_logit) const;
+  // Where numbers come from that are none from `layer` on; n_layer: in the logits only.
+  std::string describe_fault(int64_t layer);
+  bool has_failed(SequenceId sequence) const { return (failed_ >> sequence & 1) != 0; }
   // Takes back what a failed decode() has entered so far. Requires: check_batch() succeeded.
   void forget_batch(std::span<const BatchToken> batch);
 
@@ -150,7 +180,11 @@ class Engine {
   bool has_failed_ = false;  // the last step
   std::vector<float> logits_;
   std::vector<int32_t> cells_;
-  mutable std::optional<uint64_t> fingerprint_;  // of the model, once it was asked for
+  std::vector<SequenceFault> faults_;  // of the present decode_each(), as the next one
+  std::string lost_;                   // what was last said of a file that cannot be read
+  uint64_t failed_ = 0;                // bit s: sequence s is in `faults_`
+  std::map<int64_t, std::string> faults_by_layer_;  // what describe_fault() has found
+  mutable std::optional<uint64_t> fingerprint_;     // of the model, once it was asked for
 };
 
 }  // namespace hotset::engine

@@ -46,6 +46,11 @@ class Executor {
   virtual Status run(std::span<const BatchToken> ubatch, std::span<const int32_t> cells,
                      std::vector<float>& logits) = 0;
 
+  // Of the last run(), if some of its tokens wanted no logits: for each token [n_tokens] the sum of
+  // what enters the last layer, which is no finite number where an earlier layer gave none. Else
+  // empty: the logits tell.
+  virtual std::span<const float> hidden_sums() const = 0;
+
   // Compute buffers on all devices.
   virtual Bytes compute_bytes() const = 0;
   // How many graphs were built so far; stays put in steady state.

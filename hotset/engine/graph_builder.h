@@ -27,6 +27,8 @@ struct GraphShape {
 
   // Whether fewer tokens than all want logits, so that rows must be selected.
   bool selects_outputs() const { return n_outputs > 0 && n_outputs < n_tokens; }
+  // Whether some tokens have no logits that would tell that their numbers are none.
+  bool needs_sums() const { return n_outputs < n_tokens; }
   bool operator==(const GraphShape&) const = default;
 };
 
@@ -128,6 +130,8 @@ class GraphBuilder {
   // residual + residual_scale * (shared + sum over the k experts, in routing order, of weight *
   // result): [T, n_embd].
   ggml_tensor* combine(const Routing& routing, ggml_tensor* results);
+  // The sum of each row of x [T, n_embd]: [T]. Not finite where a number of the row is not.
+  ggml_tensor* row_sums(ggml_tensor* x) { return ggml_sum_rows(context_, x); }
   // The rows of x [T, n_embd] whose logits are wanted: [n_outputs, n_embd].
   ggml_tensor* select_outputs(ggml_tensor* x);
   // Logits [rows, n_vocab] of hidden [rows, n_embd].

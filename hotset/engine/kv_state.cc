@@ -9,6 +9,8 @@
 #include <memory>
 #include <utility>
 
+#include "hotset/engine/kv_faults.h"
+
 namespace hotset::engine {
 namespace {
 
@@ -295,6 +297,26 @@ Result<size_t> n_windowed(const KvCache& kv, const Parsed& parsed) {
   return static_cast<size_t>(n_seen);
 }
 
+// That all rows are numbers: others would spoil the sequences beside it (kv_faults.h).
+Status check_rows(const KvCache& kv, const Parsed& parsed, std::span<const uint8_t> rows) {
+  const Header& header = parsed.header;
+  for (int64_t layer = 0; layer < header.n_layer; ++layer) {
+    const size_t n = kv.attention().is_windowed(layer) ? parsed.window_positions.size()
+                                                       : parsed.positions.size();
+    const auto are_finite = [&](ggml_type type, size_t row_bytes) {
+      const bool finite = rows_are_finite(type, rows.first(n * row_bytes));
+      rows = rows.subspan(n * row_bytes);
+      return finite;
+    };
+    if (!are_finite(kv.options().key_type, header.key_row_bytes) ||
+        !are_finite(kv.options().value_type, header.value_row_bytes)) {
+      return corrupt(
+          fmt::format("found a key or value of layer {} that is NaN or infinite", layer));
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
 uint64_t model_fingerprint(const model::GgufFile& file) {
@@ -367,6 +389,7 @@ Result<std::vector<int32_t>> restore_state(KvCache& kv, uint64_t fingerprint, Se
                                            std::span<const uint8_t> state) {
   HOTSET_TRY(Parsed parsed, parse(kv, fingerprint, state));
   HOTSET_TRY(size_t n_window, n_windowed(kv, parsed));
+  HOTSET_RETURN_IF_ERROR(check_rows(kv, parsed, state.subspan(parsed.rows_at)));
   kv.forget(sequence, 0, std::numeric_limits<int32_t>::max());
   // More let the sequence be cut back further.
   const KvCells& own = kv.window_cells();

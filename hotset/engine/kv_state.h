@@ -30,10 +30,11 @@ Result<std::vector<uint8_t>> save_state(const KvCache& kv, uint64_t fingerprint,
 // Gives `sequence` the state instead of what it had. Returns the tokens that were kept beside it.
 // Where windowed layers have cells of their own, they get what was saved of them if there is room,
 // and at least what the next position sees.
-// Errors: kCorrupt: truncated or damaged; kUnsupported: another version; kInvalidArgument: of
-// another model or other cache types, or without the positions of windowed layers that a cache
-// without windows must have; the message names what was found and what was expected. Nothing has
-// changed then. kOutOfMemory: no room; kDevice. The sequence is empty then.
+// Errors: kCorrupt: truncated or damaged, or with numbers that are NaN or infinite; kUnsupported:
+// another version; kInvalidArgument: of another model or other cache types, or without the
+// positions of windowed layers that a cache without windows must have; the message names what was
+// found and what was expected. Nothing has changed then. kOutOfMemory: no room; kDevice. The
+// sequence is empty then.
 Result<std::vector<int32_t>> restore_state(KvCache& kv, uint64_t fingerprint, SequenceId sequence,
                                            std::span<const uint8_t> state);
 

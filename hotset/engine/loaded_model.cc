@@ -139,7 +139,9 @@ Result<std::unique_ptr<LoadedModel>> LoadedModel::load(ModelDescription descript
                                ? loaded->place_on_device(declaration, options, n_tensors)
                                : loaded->place(declaration, cpu, options, n_tensors));
   }
-  HOTSET_RETURN_IF_ERROR(loaded->fill(options));
+  const Status filled = loaded->fill(options);
+  HOTSET_RETURN_IF_ERROR(loaded->file().check());
+  HOTSET_RETURN_IF_ERROR(filled);
   return loaded;
 }
 

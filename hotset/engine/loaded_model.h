@@ -76,7 +76,8 @@ Result<ggml_backend_buffer_type_t> repacked_layout(const device::Backend& cpu,
 class LoadedModel {
  public:
   // `cpu` decides which layouts there are; it is not kept.
-  // Errors: as describe_model; kOutOfMemory; kUnsupported for a weight that the CPU cannot use.
+  // Errors: as describe_model; kOutOfMemory; kUnsupported for a weight that the CPU cannot use;
+  // kIo, the file was cut meanwhile.
   static Result<std::unique_ptr<LoadedModel>> load(ModelDescription description,
                                                    const device::Backend& cpu,
                                                    const LoadOptions& options);

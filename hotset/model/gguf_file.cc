@@ -90,10 +90,14 @@ Result<GgufFile> GgufFile::parse(std::span<const uint8_t> bytes, std::string nam
 }
 
 Status GgufFile::add_part(Part part) {
-  HOTSET_TRY(TextPositions text_positions, scan_gguf(part.bytes, part.name));
+  Result<TextPositions> scanned = scan_gguf(part.bytes, part.name);
+  // What a scan says of a file that is being cut is said of zeros.
+  if (part.file) HOTSET_RETURN_IF_ERROR(part.file->check());
+  HOTSET_TRY(TextPositions text_positions, std::move(scanned));
   HOTSET_RETURN_IF_ERROR(expect_memory(part.name));
   gguf_context_ptr context(gguf_init_from_buffer(part.bytes.data(), part.bytes.size(),
                                                  {.no_alloc = true, .ctx = nullptr}));
+  if (part.file) HOTSET_RETURN_IF_ERROR(part.file->check());
   if (!context) {
     return make_error(ErrorCode::kCorrupt,
                       "{}: ggml's reader refuses this file, or found no memory for it", part.name);
@@ -203,6 +207,16 @@ const TensorInfo* GgufFile::find_tensor(std::string_view name) const {
 
 std::span<const uint8_t> GgufFile::tensor_bytes(const TensorInfo& tensor) const {
   return part_bytes(tensor.part).subspan(tensor.offset, static_cast<size_t>(tensor.n_bytes.count));
+}
+
+Status GgufFile::check() const {
+  Status status;
+  for (const Part& part : parts_) {
+    if (!part.file) continue;
+    const Status checked = part.file->check();
+    if (status) status = checked;
+  }
+  return status;
 }
 
 int64_t GgufFile::key_id(std::string_view key) const {

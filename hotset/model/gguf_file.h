@@ -1,6 +1,6 @@
 // A model file in the GGUF format, with all parts of a split one: its metadata and where its
 // tensors lie. The bytes stay in the mapped files, which this object owns.
-// Thread-safe: constant after opening.
+// Thread-safe: constant after opening; check() is for one thread at a time.
 #ifndef HOTSET_MODEL_GGUF_FILE_H_
 #define HOTSET_MODEL_GGUF_FILE_H_
 
@@ -55,6 +55,8 @@ class GgufFile {
   // The mapping of a part; null for a file parsed from memory.
   const MappedFile* part_mapping(size_t part) const;
   Bytes total_bytes() const;
+  // MappedFile::check() of every part; the first error.
+  Status check() const;
 
   const std::vector<TensorInfo>& tensors() const { return tensors_; }
   const TensorInfo* find_tensor(std::string_view name) const;

@@ -47,12 +47,11 @@ std::string error_body(const ApiError& error) {
   const auto or_null = [](const std::string& text) {
     return text.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(text);
   };
-  const nlohmann::ordered_json body = {
-      {"error",
-       {{"message", printable(error.message, kMaxMessageBytes)},
-        {"type", type_of(error.status)},
-        {"param", or_null(error.param)},
-        {"code", or_null(error.code)}}}};
+  const nlohmann::ordered_json body = {{"error",
+                                        {{"message", printable(error.message, kMaxMessageBytes)},
+                                         {"type", type_of(error.status)},
+                                         {"param", or_null(error.param)},
+                                         {"code", or_null(error.code)}}}};
   return body.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 

@@ -16,18 +16,15 @@ void ExpertFigures::add(const ExpertFigures& before, const ExpertFigures& after,
 EngineModel::EngineModel(engine::Engine& engine, Decode decode)
     : engine_(engine), decode_(std::move(decode)) {
   if (!decode_) {
-    decode_ = [this](std::span<const engine::BatchToken> batch) { return engine_.decode(batch); };
+    decode_ = [this](std::span<const engine::BatchToken> batch) {
+      return engine_.decode_each(batch);
+    };
   }
 }
 
 int32_t EngineModel::n_free() const {
   const engine::KvCells& cells = engine_.kv().cells();
   return std::min(cells.n_cells(), engine_.n_ctx()) - cells.n_used();
-}
-
-Result<std::span<const float>> EngineModel::decode(std::span<const engine::BatchToken> batch) {
-  HOTSET_TRY(const engine::DecodeResult result, decode_(batch));
-  return result.logits;
 }
 
 void EngineModel::forget(engine::SequenceId sequence, int32_t begin, int32_t end) {

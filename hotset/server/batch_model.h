@@ -41,9 +41,9 @@ class BatchModel {
   virtual int32_t n_ubatch() const = 0;  // most tokens of a decode() that is one step
   // Positions that can still be taken.
   virtual int32_t n_free() const = 0;
-  // As engine::Engine::decode(): rows of n_vocab logits for the tokens that want them; after an
-  // error the tokens of this call are forgotten.
-  virtual Result<std::span<const float>> decode(std::span<const engine::BatchToken> batch) = 0;
+  // As engine::Engine::decode_each(): rows of n_vocab logits for the tokens that want them, and the
+  // sequences that have failed and are forgotten; after an error the tokens of this call are.
+  virtual Result<engine::DecodeResult> decode(std::span<const engine::BatchToken> batch) = 0;
   // As engine::Engine: more may be forgotten, and nothing shared; next_position() tells.
   virtual void forget(engine::SequenceId sequence, int32_t begin, int32_t end) = 0;
   virtual void share_prefix(engine::SequenceId from, engine::SequenceId to, int32_t end) = 0;
@@ -55,8 +55,8 @@ class BatchModel {
   virtual ExpertFigures expert_figures() const { return {}; }
 };
 
-// Drives an engine. `decode` stands in for Engine::decode where the caller records or watches what
-// is computed; empty: the engine's own.
+// Drives an engine. `decode` stands in for Engine::decode_each where the caller records or watches
+// what is computed; empty: the engine's own.
 class EngineModel final : public BatchModel {
  public:
   using Decode = std::function<Result<engine::DecodeResult>(std::span<const engine::BatchToken>)>;
@@ -68,7 +68,9 @@ class EngineModel final : public BatchModel {
   int32_t n_vocab() const override { return static_cast<int32_t>(engine_.spec().n_vocab); }
   int32_t n_ubatch() const override { return engine_.n_ubatch(); }
   int32_t n_free() const override;
-  Result<std::span<const float>> decode(std::span<const engine::BatchToken> batch) override;
+  Result<engine::DecodeResult> decode(std::span<const engine::BatchToken> batch) override {
+    return decode_(batch);
+  }
   void forget(engine::SequenceId sequence, int32_t begin, int32_t end) override;
   void share_prefix(engine::SequenceId from, engine::SequenceId to, int32_t end) override;
   int32_t next_position(engine::SequenceId sequence) const override {

@@ -68,6 +68,9 @@ void add_scheduler(const SchedulerStatus& s, Text& text) {
   text.value(s.prefill_us / 1e6, "phase=\"prefill\"");
   text.counter("preemptions_total", "Running choices that had to wait again for positions.",
                real(s.n_preempted));
+  text.counter("not_finite_total",
+               "Choices that failed because their numbers were NaN or infinite.",
+               real(s.n_not_finite));
   text.counter("prompts_restored_total", "Prompts whose beginning came from host memory.",
                real(s.n_restored));
   text.gauge("saved_prompts", "Prompts in host memory.", real(s.n_saved));

@@ -6,6 +6,7 @@
 #include <limits>
 #include <new>
 
+#include "hotset/base/log.h"
 #include "hotset/server/scheduler_parts.h"
 
 namespace hotset::server {
@@ -361,6 +362,11 @@ void Scheduler::compute(std::span<const Part> parts, Phase phase) {
   ++(phase == Phase::kDecode ? counts_.n_decode_steps : counts_.n_prefill_steps);
   counts_.experts = after;
   if (!logits) {
+    // Weights that one of them needs cannot be read; the others may do without these.
+    if (logits.error().code == ErrorCode::kIo && parts.size() > 1) {
+      for (const Part& part : parts) compute({&part, 1}, phase);
+      return;
+    }
     for (const Part& part : parts) {
       Slot& slot = *part.slot;
       slot.task->result.is_out_of_memory = logits.error().code == ErrorCode::kOutOfMemory;
@@ -369,14 +375,26 @@ void Scheduler::compute(std::span<const Part> parts, Phase phase) {
     }
     return;
   }
+  // Counted before tasks end, which know what they wanted.
+  std::vector<size_t> n_rows(parts.size(), 0);
+  for (size_t p = 0; p < parts.size(); ++p) {
+    for (int32_t i = 0; i < parts[p].n_tokens; ++i) n_rows[p] += wants_logits(parts[p], i) ? 1 : 0;
+  }
+  drop_failed(logits->faults);
   const auto n_vocab = static_cast<size_t>(n_vocab_);
   size_t row = 0;
   const auto next_row = [&] {
-    HOTSET_CHECK((row + 1) * n_vocab <= logits->size());
-    return logits->subspan(row++ * n_vocab, n_vocab);
+    HOTSET_CHECK((row + 1) * n_vocab <= logits->logits.size());
+    return logits->logits.subspan(row++ * n_vocab, n_vocab);
   };
-  for (const Part& part : parts) {
+  for (size_t p = 0; p < parts.size(); ++p) {
+    const Part& part = parts[p];
     Slot& slot = *part.slot;
+    // Its slot may have another task by now: a choice of the one before it.
+    if (std::ranges::contains(logits->faults, slot.sequence, &engine::SequenceFault::sequence)) {
+      row += n_rows[p];
+      continue;
+    }
     Task& task = *slot.task;
     // The last row is what the task goes on with.
     for (int32_t i = 0; i + (part.wants_logits ? 1 : 0) < part.n_tokens; ++i) {
@@ -389,6 +407,19 @@ void Scheduler::compute(std::span<const Part> parts, Phase phase) {
     task.result.experts.add(before, after,
                             static_cast<double>(n_tokens) / static_cast<double>(batch_.size()));
     if (part.wants_logits) advance(slot, next_row());
+  }
+}
+
+void Scheduler::drop_failed(std::span<const engine::SequenceFault> faults) {
+  for (const engine::SequenceFault& fault : faults) {
+    for (Slot& slot : slots_) {
+      if (slot.sequence != fault.sequence) continue;
+      clear(slot);
+      if (!slot.task) continue;
+      ++counts_.n_not_finite;
+      log_error("request {}: {}", slot.task->request->id, fault.message);
+      end_task(slot, StopReason::kError, fault.message);
+    }
   }
 }
 

@@ -71,9 +71,10 @@ struct SchedulerStatus {
   uint64_t n_generated = 0;
   uint64_t n_decode_steps = 0;
   uint64_t n_prefill_steps = 0;
-  uint64_t n_preempted = 0;  // tasks that had to wait again
-  uint64_t n_restored = 0;   // prompts whose beginning came from host memory
-  uint64_t n_saved = 0;      // in host memory now
+  uint64_t n_preempted = 0;   // tasks that had to wait again
+  uint64_t n_not_finite = 0;  // sequences that failed because their numbers were NaN or infinite
+  uint64_t n_restored = 0;    // prompts whose beginning came from host memory
+  uint64_t n_saved = 0;       // in host memory now
   Bytes saved_bytes;
   double decode_us = 0;  // of the steps
   double prefill_us = 0;
@@ -160,6 +161,8 @@ class Scheduler {
   bool wants_logits(const Part& part, int32_t i) const;
   // The logits behind a token of the prompt give the next one's logprob.
   void add_prompt_token(Request& request, std::span<const float> logits) const;
+  // Ends the tasks of sequences that have failed in a batch, and forgets what these sequences had.
+  void drop_failed(std::span<const engine::SequenceFault> faults);
   // The task of `slot` may go on with these logits.
   void advance(Slot& slot, std::span<const float> logits);
   void start_siblings(Slot& slot, std::span<const float> logits);

@@ -425,6 +425,55 @@ TEST(Scheduler, RefusedMemoryEndsRepliesAndNothingElse) {
   }
 }
 
+TEST(Scheduler, SequencesThatFailLeaveTheOthersAlone) {
+  FakeModel model(200, 16);
+  Gate gate;
+  // That of the second slot fails in the step in which both decode.
+  model.on_decode = [&](std::span<const engine::BatchToken> batch) -> Status {
+    gate.pass();
+    const bool is_there = std::ranges::contains(batch, 1, &engine::BatchToken::sequence);
+    model.faults.clear();
+    if (is_there && batch.size() == 2) model.faults.push_back({1, "NaN in layer 3"});
+    return {};
+  };
+  const auto scheduler = start(model, {.n_parallel = 2});
+  auto good = std::make_shared<KeepingSink>();
+  auto bad = std::make_shared<KeepingSink>();
+  ASSERT_TRUE(scheduler->submit(greedy(text_of(9), 8, {good})));
+  gate.wait_until_somebody_waits();
+  ASSERT_TRUE(scheduler->submit(greedy(text_of(9, 20), 8, {bad})));
+  gate.open();
+  EXPECT_EQ(bad->wait().reason, StopReason::kError);
+  EXPECT_EQ(bad->wait().error, "NaN in layer 3");
+  EXPECT_EQ(good->wait().reason, StopReason::kLength);
+  EXPECT_EQ(good->ids(), continuation(text_of(9), 8));
+  EXPECT_EQ(settled(*scheduler).n_not_finite, 1U);
+  // Nothing of it is taken over.
+  const Answer again = ask(*scheduler, text_of(9, 20), 8);
+  EXPECT_EQ(again.result.n_reused, 0);
+  EXPECT_EQ(again.ids, continuation(text_of(9, 20), 8));
+}
+
+TEST(Scheduler, AStepThatNeedsWhatIsLostIsTriedOneByOne) {
+  FakeModel model(200, 16);
+  Gate gate;
+  model.on_decode = [&](std::span<const engine::BatchToken> batch) -> Status {
+    gate.pass();
+    if (!std::ranges::contains(batch, 1, &engine::BatchToken::sequence)) return {};
+    return make_error(ErrorCode::kIo, "model.gguf: the file was cut");
+  };
+  const auto scheduler = start(model, {.n_parallel = 2});
+  auto good = std::make_shared<KeepingSink>();
+  auto bad = std::make_shared<KeepingSink>();
+  ASSERT_TRUE(scheduler->submit(greedy(text_of(9), 8, {good})));
+  gate.wait_until_somebody_waits();
+  ASSERT_TRUE(scheduler->submit(greedy(text_of(5, 20), 8, {bad})));
+  gate.open();
+  EXPECT_EQ(bad->wait().error, "model.gguf: the file was cut");
+  EXPECT_EQ(good->wait().reason, StopReason::kLength);
+  EXPECT_EQ(good->ids(), continuation(text_of(9), 8));
+}
+
 TEST(Scheduler, GivesLogprobs) {
   FakeModel model(100, 16);
   const auto scheduler = start(model, {.n_parallel = 1});

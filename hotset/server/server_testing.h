@@ -63,6 +63,8 @@ class FakeModel final : public BatchModel {
   // As models with windowed layers may: nothing can be cut back or shared.
   bool forgets_all = false;
   bool refuses_states = false;
+  // Sequences that fail in the batches from now on; on_decode may set them.
+  std::vector<engine::SequenceFault> faults;
   // Sizes of all batches so far: tokens, and how many of them wanted logits. Read it when idle.
   struct Batch {
     int32_t n_tokens = 0;
@@ -75,7 +77,7 @@ class FakeModel final : public BatchModel {
   int32_t n_ubatch() const override { return n_ubatch_; }
   int32_t n_free() const override { return n_ctx_ - cells_.n_used(); }
 
-  Result<std::span<const float>> decode(std::span<const engine::BatchToken> batch) override {
+  Result<engine::DecodeResult> decode(std::span<const engine::BatchToken> batch) override {
     HOTSET_CHECK(!batch.empty() && std::cmp_less_equal(batch.size(), n_ubatch_));
     HOTSET_CHECK(std::cmp_less_equal(batch.size(), n_free()));
     if (on_decode) HOTSET_RETURN_IF_ERROR(on_decode(batch));
@@ -97,7 +99,8 @@ class FakeModel final : public BatchModel {
       logits_.insert(logits_.end(), row.begin(), row.end());
     }
     batches.push_back(size);
-    return std::span<const float>(logits_);
+    for (const engine::SequenceFault& fault : faults) forget(fault.sequence, 0, INT32_MAX);
+    return engine::DecodeResult{.logits = logits_, .faults = faults};
   }
   void forget(engine::SequenceId sequence, int32_t begin, int32_t end) override {
     cells_.remove(sequence, begin, forgets_all ? INT32_MAX : end);

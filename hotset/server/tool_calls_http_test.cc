@@ -43,7 +43,7 @@ class ScriptedModel final : public BatchModel {
   int32_t n_vocab() const override { return n_vocab_; }
   int32_t n_ubatch() const override { return 512; }
   int32_t n_free() const override { return kContext - static_cast<int32_t>(tokens_.size()); }
-  Result<std::span<const float>> decode(std::span<const engine::BatchToken> batch) override {
+  Result<engine::DecodeResult> decode(std::span<const engine::BatchToken> batch) override {
     logits_.clear();
     for (const engine::BatchToken& t : batch) {
       HOTSET_CHECK(std::cmp_equal(t.position, tokens_.size()));
@@ -54,7 +54,7 @@ class ScriptedModel final : public BatchModel {
       const int32_t id = n_said_ < script_.size() ? script_[n_said_++] : end_id_;
       logits_[begin + static_cast<size_t>(id)] = 20;
     }
-    return std::span<const float>(logits_);
+    return engine::DecodeResult{.logits = logits_};
   }
   void forget(engine::SequenceId, int32_t begin, int32_t) override {
     tokens_.resize(std::min(tokens_.size(), static_cast<size_t>(begin)));
