@@ -7,7 +7,7 @@
 #include <cctype>
 #include <charconv>
 
-#include "hotset/base/log.h"
+#include "hotset/base/printable.h"
 #include "hotset/server/allowed_hosts.h"
 
 namespace hotset::server {
@@ -21,13 +21,6 @@ constexpr std::array kMethods =
 
 std::unexpected<ApiError> refuse(int status, std::string message) {
   return std::unexpected(ApiError{.status = status, .message = std::move(message)});
-}
-
-// For messages: what was found, cut where it is long.
-std::string shown(std::string_view text) {
-  constexpr size_t kMost = 80;
-  const std::string cut = printable(text.substr(0, kMost));
-  return text.size() > kMost ? cut + "..." : cut;
 }
 
 std::string lower(std::string_view text) {
@@ -69,31 +62,31 @@ ApiResult<void> parse_request_line(std::string_view line, RequestHead& head) {
   if (first == std::string_view::npos || first == last) {
     return refuse(400, fmt::format("the request line: found '{}', expected as 'GET /health "
                                    "HTTP/1.1'",
-                                   shown(line)));
+                                   printable(line)));
   }
   head.method = line.substr(0, first);
   head.target = line.substr(first + 1, last - first - 1);
   const std::string_view version = line.substr(last + 1);
   if (!is_token(head.method)) {
-    return refuse(400, fmt::format("the method: found '{}', expected a word", shown(head.method)));
+    return refuse(400, fmt::format("the method: found '{}', expected a word", printable(head.method)));
   }
   if (version.size() != 8 || !version.starts_with("HTTP/") || version[6] != '.') {
-    return refuse(400, fmt::format("the version: found '{}', expected HTTP/1.1", shown(version)));
+    return refuse(400, fmt::format("the version: found '{}', expected HTTP/1.1", printable(version)));
   }
   head.is_http_1_0 = version == "HTTP/1.0";
   if (!head.is_http_1_0 && version != "HTTP/1.1") {
-    return refuse(505, fmt::format("found {}, expected HTTP/1.1", shown(version)));
+    return refuse(505, fmt::format("found {}, expected HTTP/1.1", printable(version)));
   }
   if (head.target.size() > kMaxTargetBytes) {
     return refuse(414, fmt::format("the target has {} bytes, expected at most {}",
                                    head.target.size(), kMaxTargetBytes));
   }
   if (head.target.empty() || head.target.find_first_of(" \t") != std::string::npos) {
-    return refuse(400, fmt::format("the target: found '{}', expected a path", shown(head.target)));
+    return refuse(400, fmt::format("the target: found '{}', expected a path", printable(head.target)));
   }
   if (!std::ranges::contains(kMethods, head.method)) {
     return refuse(501,
-                  fmt::format("found {}, which is no method of this server", shown(head.method)));
+                  fmt::format("found {}, which is no method of this server", printable(head.method)));
   }
   return {};
 }
@@ -106,11 +99,11 @@ ApiResult<void> parse_field(std::string_view line, RequestHead& head) {
   const std::string_view name = line.substr(0, colon);
   if (colon == std::string_view::npos || !is_token(name)) {
     return refuse(400,
-                  fmt::format("a header field: found '{}', expected 'Name: value'", shown(line)));
+                  fmt::format("a header field: found '{}', expected 'Name: value'", printable(line)));
   }
   if (line.size() > kMaxFieldBytes) {
     return refuse(431, fmt::format("{}: found a header field of {} bytes, expected at most {}",
-                                   shown(name), line.size(), kMaxFieldBytes));
+                                   printable(name), line.size(), kMaxFieldBytes));
   }
   if (head.fields.size() == kMaxFields) {
     return refuse(431, fmt::format("found more than {} header fields", kMaxFields));
@@ -141,7 +134,7 @@ ApiResult<void> find_authority(RequestHead& head) {
                                                             : 0;
     if (n_scheme == 0) {
       return refuse(400,
-                    fmt::format("the target: found '{}', expected a path", shown(head.target)));
+                    fmt::format("the target: found '{}', expected a path", printable(head.target)));
     }
     const size_t end = std::min(head.target.find_first_of("/?#", n_scheme), head.target.size());
     authority = lower(std::string_view(head.target).substr(n_scheme, end - n_scheme));
@@ -150,7 +143,7 @@ ApiResult<void> find_authority(RequestHead& head) {
     must_be_one = true;
   }
   if (must_be_one && !host_of_authority(authority)) {
-    return refuse(400, fmt::format("Host: found '{}', expected host:port", shown(authority)));
+    return refuse(400, fmt::format("Host: found '{}', expected host:port", printable(authority)));
   }
   head.authority = std::move(authority);
   return {};
@@ -167,7 +160,7 @@ ApiResult<void> find_body(RequestHead& head) {
     if (lower(coding) != "chunked" || head.is_http_1_0) {
       return refuse(400, fmt::format("Transfer-Encoding: found '{}' with HTTP/1.{}, expected "
                                      "chunked with HTTP/1.1",
-                                     shown(coding), head.is_http_1_0 ? 0 : 1));
+                                     printable(coding), head.is_http_1_0 ? 0 : 1));
     }
     head.is_chunked = true;
   }
@@ -178,13 +171,13 @@ ApiResult<void> find_body(RequestHead& head) {
         std::from_chars(length.data(), length.data() + length.size(), n_bytes);
     if (error != std::errc() || end != length.data() + length.size()) {
       return refuse(400,
-                    fmt::format("Content-Length: found '{}', expected a number", shown(length)));
+                    fmt::format("Content-Length: found '{}', expected a number", printable(length)));
     }
     head.content_length = n_bytes;
   }
   const std::string expected = lower(head.field("expect"));
   if (!expected.empty() && expected != "100-continue") {
-    return refuse(417, fmt::format("Expect: found '{}', expected 100-continue", shown(expected)));
+    return refuse(417, fmt::format("Expect: found '{}', expected 100-continue", printable(expected)));
   }
   head.expects_continue = !expected.empty() && !head.is_http_1_0 && head.has_body();
   return {};
