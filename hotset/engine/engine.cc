@@ -379,12 +379,14 @@ Status Engine::check_batch(std::span<const BatchToken> batch) const {
 }
 
 Status Engine::run_ubatch(std::span<const BatchToken> ubatch) {
+  bool has_begun = false;
   Status status = catching_refusal("computing tokens", [&]() -> Status {
     HOTSET_RETURN_IF_ERROR(kv_->assign(ubatch, cells_));
+    has_begun = true;
     return executor_->run(ubatch, cells_, logits_);
   });
   // It may have stopped between planning a lookup and moving its experts.
-  has_failed_ = has_failed_ || !status;
+  has_failed_ = has_failed_ || (has_begun && !status);
   return status;
 }
 
