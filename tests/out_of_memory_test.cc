@@ -228,9 +228,9 @@ TEST_P(OutOfMemory, EveryAllocationThroughTheGateMayBeRefused) {
 
 TEST_P(OutOfMemory, AllocationsOfCppMayBeRefused) {
   RefusalByNew refusal;
-  // The first ones each, of the others every so many-th: there are tens of thousands.
+  // The first ones each, of the others every so many-th: there are thousands.
   refuse_each(GetParam(), refusal,
-              [](int64_t n) { return n < 100 ? 1 : n / (kSanitized ? 8 : 40); });
+              [](int64_t n) { return n < 300 ? 1 : n / (kSanitized ? 8 : 100); });
 }
 
 INSTANTIATE_TEST_SUITE_P(Devices, OutOfMemory,

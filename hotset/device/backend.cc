@@ -1,8 +1,5 @@
 #include "hotset/device/backend.h"
 
-#include <pthread.h>
-#include <sys/mman.h>
-
 #include <fstream>
 #include <limits>
 #include <new>
@@ -11,6 +8,7 @@
 
 #include "hotset/base/allocation.h"
 #include "hotset/device/ggml_runtime.h"
+#include "hotset/device/kernel_threads.h"
 #include "hotset/device/tensor_context.h"
 
 namespace hotset::device {
@@ -36,30 +34,6 @@ Result<ggml_backend_ptr> start_cpu() {
     if (!started) return make_error(ErrorCode::kDevice, "{} does not start", kWhat);
     return started;
   });
-}
-
-// OpenMP ends the process where it cannot start a thread of the team that it keeps for each calling
-// thread; what refuses one is mostly a limit on addresses, of which its stack takes many.
-Status expect_team(int n_threads) {
-  thread_local int n_started = 1;
-  if (n_threads <= n_started) return {};
-  constexpr std::string_view kWhat = "kernel threads";
-  HOTSET_RETURN_IF_ERROR(expect_memory(kWhat));
-  pthread_attr_t attributes;
-  size_t stack_bytes = 0;
-  if (pthread_getattr_default_np(&attributes) == 0) {
-    pthread_attr_getstacksize(&attributes, &stack_bytes);
-    pthread_attr_destroy(&attributes);
-  }
-  const size_t n_bytes = stack_bytes * static_cast<size_t>(n_threads - n_started);
-  if (n_bytes > 0) {
-    void* addresses =
-        mmap(nullptr, n_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (addresses == MAP_FAILED) return memory_refused(kWhat);
-    munmap(addresses, n_bytes);
-  }
-  n_started = n_threads;
-  return {};
 }
 
 }  // namespace
@@ -112,7 +86,7 @@ Status Backend::restart() {
 
 Status Backend::compute(ggml_cgraph* graph) {
   if (!backend_) HOTSET_RETURN_IF_ERROR(restart());
-  HOTSET_RETURN_IF_ERROR(expect_team(n_threads_));
+  HOTSET_RETURN_IF_ERROR(expect_kernel_threads(n_threads_));
   HOTSET_RETURN_IF_ERROR(expect_memory("computing a graph"));
   ggml_status computed = GGML_STATUS_FAILED;
   try {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "hotset/device/kernel_threads.h"
 #include "hotset/device/tensor_context.h"
 #include "hotset/engine/cpu_lane.h"
 
@@ -55,7 +56,8 @@ Result<TimedExperts> TimedExperts::create(const model::GgufFile& file,
                                              info->ne[1], n_experts);
     HOTSET_TRY(timed.buffers_.emplace_back(), device::allocate_tensors(c, type, "experts to time"));
     ggml_backend_buffer_set_usage(timed.buffers_.back().get(), GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
-    ggml_backend_tensor_set(weight, file.tensor_bytes(*info).data(), 0, ggml_nbytes(weight));
+    HOTSET_RETURN_IF_ERROR(
+        device::set_weight(weight, file.tensor_bytes(*info).first(ggml_nbytes(weight))));
     weights.push_back(weight);
   }
   constexpr size_t kGraphNodes = 64;

@@ -383,14 +383,16 @@ Status Engine::check_batch(std::span<const BatchToken> batch) const {
 }
 
 Status Engine::run_ubatch(std::span<const BatchToken> ubatch) {
+  bool has_begun = false;
   Status status = catching_refusal("computing tokens", [&]() -> Status {
     HOTSET_RETURN_IF_ERROR(kv_->assign(ubatch, cells_));
+    has_begun = true;
     const size_t first_logit = logits_.size();
     HOTSET_RETURN_IF_ERROR(run_tokens(ubatch));
     return contain_faults(ubatch, first_logit);
   });
   // It may have stopped between planning a lookup and moving its experts.
-  has_failed_ = has_failed_ || !status;
+  has_failed_ = has_failed_ || (has_begun && !status);
   return status;
 }
 

@@ -9,6 +9,7 @@
 #include "hotset/base/allocation.h"
 #include "hotset/base/log.h"
 #include "hotset/device/ggml_runtime.h"
+#include "hotset/device/kernel_threads.h"
 
 namespace hotset::engine {
 namespace {
@@ -262,7 +263,7 @@ Status LoadedModel::fill(const LoadOptions& options) {
   for (const Placed& placed : placed_) {
     const std::span<const uint8_t> bytes = file().tensor_bytes(*placed.info);
     if (placed.type != nullptr) {
-      ggml_backend_tensor_set(placed.tensor, bytes.data(), 0, bytes.size());
+      HOTSET_RETURN_IF_ERROR(device::set_weight(placed.tensor, bytes));
       const bool on_device = placed.tensor->buffer == device_buffer_.get();
       Bytes& where = on_device                                ? report_.on_device
                      : ggml_backend_buft_is_host(placed.type) ? report_.copied
