@@ -210,8 +210,7 @@ Endpoints::Endpoints(ServedModel model, const ServerOptions& options)
 
 ApiResult<Answer> Endpoints::chat(std::string_view body, const HasLeft& has_left) const {
   HOTSET_TRY(const ChatRequest request, parse_chat_request(body, options_.defaults));
-  HOTSET_RETURN_IF_ERROR(
-      check_chat_length(*model_.tokenizer, request, model_.scheduler->n_ctx()));
+  HOTSET_RETURN_IF_ERROR(check_chat_length(*model_.tokenizer, request, model_.scheduler->n_ctx()));
   HOTSET_TRY(const std::string rendered,
              render_chat(*model_.chat_template, request, options_.chat_variables));
   auto ids = text::encode_chat(*model_.tokenizer, rendered);
@@ -223,11 +222,7 @@ ApiResult<Answer> Endpoints::chat(std::string_view body, const HasLeft& has_left
   text::ReplyFormat format = text::choose_reply_format(
       *model_.tokenizer, model_.chat_template->source(), rendered, !request.tools.empty());
   format.tool_definitions = request.tools;
-  if (!request.splits_reasoning) {
-    format.reasoning_begin.clear();
-    format.reasoning_end.clear();
-    format.begins_in_reasoning = false;
-  }
+  format.splits_reasoning = request.splits_reasoning;
   std::vector<std::vector<int32_t>> prompts;
   prompts.push_back(*std::move(ids));
   HOTSET_TRY(std::unique_ptr<GenerationJob> job,
