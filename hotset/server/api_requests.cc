@@ -180,7 +180,8 @@ ApiResult<Json> tool_calls_of(const Json& calls, const std::string& field) {
     if (arguments.is_string()) {
       const std::string& text = arguments.get_ref<const std::string&>();
       auto parsed = hotset::parse_json(text.empty() ? "{}" : text);
-      // What is no JSON stays the text that it is: models write such calls, and clients repeat them.
+      // What is no JSON stays the text that it is: models write such calls, and clients repeat
+      // them.
       if (!parsed && parsed.error().code == ErrorCode::kUnsupported) {
         return field_error(name + ".function.arguments", arguments,
                            fmt::format("JSON nested at most {} levels deep", kMaxJsonDepth));
