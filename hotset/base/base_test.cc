@@ -47,8 +47,8 @@ TEST(Json, IsReadUpToADepth) {
   // Far beyond what the stack would hold, closed or not, in objects as well.
   std::string objects;
   for (int i = 0; i < 1000000; ++i) objects += R"({"a":)";
-  for (const std::string& text : {nested(kMaxJsonDepth + 1), nested(1000000),
-                                  std::string(1000000, '['), objects}) {
+  for (const std::string& text :
+       {nested(kMaxJsonDepth + 1), nested(1000000), std::string(1000000, '['), objects}) {
     const auto read = parse_json(text);
     ASSERT_FALSE(read);
     EXPECT_EQ(read.error().code, ErrorCode::kUnsupported);

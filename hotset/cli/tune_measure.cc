@@ -38,9 +38,10 @@ Result<std::vector<std::string>> read_prompts(const std::string& path) {
   if (first != std::string::npos && text[first] == '[') {
     const auto parsed = parse_json(text);
     if (!parsed) {
-      return make_error(ErrorCode::kInvalidArgument,
-                        "{}: begins with '[' but is no JSON array, expected one of strings: it is {}",
-                        path, parsed.error().message);
+      return make_error(
+          ErrorCode::kInvalidArgument,
+          "{}: begins with '[' but is no JSON array, expected one of strings: it is {}", path,
+          parsed.error().message);
     }
     const auto& json = *parsed;
     for (size_t i = 0; i < json.size(); ++i) {

@@ -93,10 +93,12 @@ std::string no_path(std::string_view path) {
 }
 
 constexpr std::string_view kModelPrefix = "/v1/models/";
+// The name behind it is matched by std::regex, which takes stack for every character.
+constexpr size_t kMaxModelPathBytes = 1024;
 
 // "GET, POST" of a path; empty: there is no such path.
 std::string methods_of(std::string_view path) {
-  if (path.starts_with(kModelPrefix)) return "GET";
+  if (path.starts_with(kModelPrefix)) return path.size() <= kMaxModelPathBytes ? "GET" : "";
   std::string methods;
   for (const Route& route : kRoutes) {
     if (route.path == path) methods += (methods.empty() ? "" : ", ") + std::string(route.method);

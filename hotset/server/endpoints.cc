@@ -235,11 +235,7 @@ ApiResult<Answer> Endpoints::chat(std::string body, const Caller& caller) const 
   text::ReplyFormat format = text::choose_reply_format(
       *model_.tokenizer, model_.chat_template->source(), rendered, !request.tools.empty());
   format.tool_definitions = request.tools;
-  if (!request.splits_reasoning) {
-    format.reasoning_begin.clear();
-    format.reasoning_end.clear();
-    format.begins_in_reasoning = false;
-  }
+  format.splits_reasoning = request.splits_reasoning;
   std::vector<JobPrompt> prompts;
   prompts.push_back({.ids = *std::move(ids), .field = "messages"});
   HOTSET_TRY(std::unique_ptr<GenerationJob> job,

@@ -12,6 +12,7 @@
 
 #include "hotset/server/api_server.h"
 #include "hotset/server/batch_model.h"
+#include "hotset/server/generation_job.h"
 #include "hotset/server/scheduler.h"
 #include "hotset/text/builtin_chat_templates.h"
 #include "hotset/text/text_test_util.h"
@@ -320,6 +321,10 @@ TEST_P(ToolCalls, AreTextToWhomNoToolsWereOffered) {
     EXPECT_EQ(answer["finish_reason"], "stop");
     EXPECT_FALSE(answer["message"].contains("tool_calls"));
     EXPECT_THAT(served_.prompt_and_reply(), Not(HasSubstr("what it will be like")));
+    // All of it, to whom the call is as well; and none of it is a thought.
+    EXPECT_THAT(answer["message"]["content"].get<std::string>(), HasSubstr("weather"));
+    EXPECT_THAT(answer["message"]["content"].get<std::string>(), HasSubstr("Ro\\\"me"));
+    EXPECT_EQ(answer["message"].value("reasoning_content", ""), thoughts_);
     const Joined sum = join(served_.stream(reply_, more));
     EXPECT_EQ(Json(sum.content), answer["message"]["content"]);
     EXPECT_EQ(sum.finish_reason, "stop");
@@ -397,12 +402,49 @@ TEST(ToolChoice, OfAToolThatIsNotThereIsRefused) {
 }
 
 TEST(Reasoning, StaysInTheTextWhereTheClientAsksForThat) {
-  const Family family = families()[0];
-  Served served(family);
-  const Json answer = served.chat(family.thinks + "Yes.", {{"reasoning_format", "none"}});
-  EXPECT_FALSE(answer["message"].contains("reasoning_content"));
-  EXPECT_THAT(answer["message"]["content"].get<std::string>(), HasSubstr("Rome, of course."));
-  EXPECT_THAT(answer["message"]["content"].get<std::string>(), HasSubstr("Yes."));
+  for (const Family& family : families()) {
+    if (family.thinks.empty()) continue;
+    SCOPED_TRACE(family.name);
+    Served served(family);
+    const Json none = {{"reasoning_format", "none"}};
+    const Json answer = served.chat(family.thinks + family.says, none);
+    EXPECT_FALSE(answer["message"].contains("reasoning_content"));
+    const auto content = answer["message"]["content"].get<std::string>();
+    EXPECT_THAT(content, HasSubstr("Rome, of course."));
+    EXPECT_THAT(content, HasSubstr("I ask."));
+    const Joined sum = join(served.stream(family.thinks + family.says, none));
+    EXPECT_EQ(sum.reasoning, "");
+    EXPECT_EQ(sum.content, content);
+  }
+}
+
+// Whoever is at fault: a limit of ours is none of the caller's, and what is, is named.
+TEST(ChatRendering, SaysWhoseLimitItIs) {
+  Served served(families()[0]);
+  std::string deep;
+  for (int i = 0; i < 70000; ++i) deep += R"({"a":)";
+  deep += "1" + std::string(70000, '}');
+  const Json call = {{"type", "function"}, {"function", {{"name", "f"}, {"arguments", deep}}}};
+  const Json messages = {{{"role", "user"}, {"content", "x"}},
+                         {{"role", "assistant"}, {"tool_calls", {call}}}};
+  EXPECT_THAT(served.post("", {{"messages", messages}}, 400),
+              HasSubstr("messages[1].tool_calls[0].function.arguments"));
+
+  const std::string long_text(100 * kContext, 'x');
+  const Json error = Json::parse(
+      served.post("", {{"messages", {{{"role", "user"}, {"content", long_text}}}}}, 400))["error"];
+  EXPECT_EQ(error["param"], "messages");
+  EXPECT_EQ(error["code"], "context_length_exceeded");
+  EXPECT_THAT(error["message"].get<std::string>(), HasSubstr("at least"));
+
+  const auto narrow =
+      text::ChatTemplate::create("{{ messages[0].content * 100 }}", {.limits = {.memory = mib(8)}});
+  ASSERT_TRUE(narrow) << narrow.error().message;
+  const auto refused = render_chat(
+      *narrow, {.messages = R"([{"role": "user", "content": ")" + long_text + R"("}])"}, "");
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().status, 503);
+  EXPECT_THAT(refused.error().message, HasSubstr("8.0 MiB"));
 }
 
 TEST(ToolCallsOverHttp, OneCallIsAllWhereMoreAreNotWanted) {

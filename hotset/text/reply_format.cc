@@ -93,11 +93,15 @@ std::vector<std::string> signs_of(const ReplyFormat& format) {
     for (const std::string_view sign : channel_signs()) signs.emplace_back(sign);
   }
   const ToolSigns tools = tool_signs(format.tools);
-  for (const std::string_view sign :
-       {std::string_view(format.reasoning_begin), std::string_view(format.reasoning_end),
-        tools.begin, tools.end}) {
+  const auto add = [&](std::string_view sign) {
     if (!sign.empty()) signs.emplace_back(sign);
+  };
+  if (format.splits_reasoning) {
+    add(format.reasoning_begin);
+    add(format.reasoning_end);
   }
+  add(tools.begin);
+  add(tools.end);
   signs.insert(signs.end(), tools.inner.begin(), tools.inner.end());
   signs.insert(signs.end(), tools.around.begin(), tools.around.end());
   return signs;

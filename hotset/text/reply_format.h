@@ -29,6 +29,8 @@ struct ReplyFormat {
   // Every part of a reply names its channel, as OpenAI's Harmony has it:
   // "<|channel|>name<|message|> text<|end|>". The signs of reasoning below are then without effect.
   bool has_channels = false;
+  // Whether what the model thinks is set apart; otherwise it is part of what it says, as written.
+  bool splits_reasoning = true;
   // Around what the model thinks, in front of what it says; empty: it does not tell.
   std::string reasoning_begin = {};
   std::string reasoning_end = {};

@@ -19,15 +19,21 @@ Tokenizer vocabulary(std::initializer_list<const char*> signs,
 }
 
 // What the parser makes of the tokens of `text`, and that the pieces add up to the whole.
-ReplyParts parse(const Tokenizer& tokenizer, std::string_view text, bool with_tools = true,
-                 std::string_view source = "", bool parse_special = true) {
-  ReplyParser parser(tokenizer, choose_reply_format(tokenizer, source, "", with_tools));
+ReplyParts parse_as(const Tokenizer& tokenizer, std::string_view text, const ReplyFormat& format,
+                    bool parse_special = true) {
+  ReplyParser parser(tokenizer, format);
   ReplyParts sum;
   const std::vector<int32_t> ids = *tokenizer.encode(text, {.parse_special = parse_special});
   for (const int32_t id : ids) sum.append(*parser.push(id));
   sum.append(parser.finish());
   EXPECT_EQ(sum, parser.reply());
   return sum;
+}
+
+ReplyParts parse(const Tokenizer& tokenizer, std::string_view text, bool with_tools = true,
+                 std::string_view source = "", bool parse_special = true) {
+  return parse_as(tokenizer, text, choose_reply_format(tokenizer, source, "", with_tools),
+                  parse_special);
 }
 
 TEST(ReplyParser, IsPlainTextForMostVocabularies) {
@@ -53,8 +59,49 @@ TEST(ReplyParser, TellsChannelsApart) {
       "<|channel|>commentary to=functions.f <|constrain|>json<|message|>{\"a\": 1}<|call|>";
   EXPECT_EQ(parse(tokenizer, call),
             (ReplyParts{.tool_calls = {{.name = "f", .arguments = R"({"a":1})"}}}));
-  // Nobody offered tools: what it writes to them is no answer.
-  EXPECT_EQ(parse(tokenizer, call, false), ReplyParts{.reasoning = "{\"a\": 1}"});
+}
+
+// Where nobody offered tools, or nobody wants to have the thoughts apart, all of it is text.
+TEST(ReplyParser, ChannelsAreTextWhereTheyAreNotAskedFor) {
+  const Tokenizer tokenizer = vocabulary({"<|start|>", "<|channel|>", "<|message|>", "<|end|>",
+                                          "<|return|>", "<|call|>", "<|constrain|>"});
+  const std::string thought = "<|channel|>analysis<|message|> Hm, é. <|end|><|start|>assistant";
+  const std::string call =
+      "<|channel|>commentary to=functions.f <|constrain|>json<|message|>{\"a\": 1}<|call|>";
+  const std::string said = "<|start|>assistant<|channel|>final<|message|>Yes.<|return|>";
+  EXPECT_EQ(parse(tokenizer, thought + call + said, false),
+            (ReplyParts{.content = "to=functions.f {\"a\": 1}\n\nYes.", .reasoning = "Hm, é."}));
+  // The tools that the model has learned of are called from where it thinks.
+  EXPECT_EQ(parse(tokenizer, "<|channel|>analysis to=python code<|message|>1 + 1<|call|>", false),
+            ReplyParts{.reasoning = "to=python 1 + 1"});
+  // A call that is none keeps its name as well.
+  EXPECT_EQ(parse(tokenizer, "<|channel|>commentary to=functions.f <|message|>{\"a\": <|call|>"),
+            ReplyParts{.content = "to=functions.f {\"a\":"});
+
+  const auto joined = [&](std::string_view text, bool with_tools) {
+    ReplyFormat format = choose_reply_format(tokenizer, "", "", with_tools);
+    format.splits_reasoning = false;
+    return parse_as(tokenizer, text, format);
+  };
+  EXPECT_EQ(joined(thought + said, false), ReplyParts{.content = " Hm, é.\n\nYes."});
+  EXPECT_EQ(
+      joined(thought + call, true),
+      (ReplyParts{.content = " Hm, é.", .tool_calls = {{.name = "f", .arguments = R"({"a":1})"}}}));
+}
+
+TEST(ReplyParser, ThoughtsStayWhereTheyAreIfNobodyWantsThemApart) {
+  const std::string text = "<think>\na\n</think>\n\nb";
+  for (const TokenType type : {TokenType::kUserDefined, TokenType::kControl}) {
+    const Tokenizer tokenizer = vocabulary({"<think>", "</think>"}, type);
+    for (const bool begins_in_reasoning : {false, true}) {
+      ReplyFormat format = choose_reply_format(tokenizer, "", "", false);
+      format.splits_reasoning = false;
+      format.begins_in_reasoning = begins_in_reasoning;
+      // A control token has no letters.
+      EXPECT_EQ(parse_as(tokenizer, text, format),
+                ReplyParts{.content = type == TokenType::kControl ? "\na\n\n\nb" : text});
+    }
+  }
 }
 
 TEST(ReplyParser, LettersAreNoControlToken) {

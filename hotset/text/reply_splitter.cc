@@ -9,6 +9,7 @@ namespace {
 
 constexpr std::string_view kWhiteSpace = " \t\r\n";
 constexpr std::string_view kToolNamespace = "functions.";
+constexpr std::string_view kTo = "to=";  // the recipient of a part, in its header
 
 enum class SignKind {
   kReasoningBegin,
@@ -64,7 +65,6 @@ struct PartHeader {
 
   explicit PartHeader(std::string_view header) {
     constexpr std::string_view kChannel = "<|channel|>";
-    constexpr std::string_view kTo = "to=";
     if (const size_t at = header.rfind(kChannel); at != std::string_view::npos) {
       std::string_view behind = header.substr(at + kChannel.size());
       behind.remove_prefix(std::min(behind.find_first_not_of(kWhiteSpace), behind.size()));
@@ -75,6 +75,11 @@ struct PartHeader {
     }
   }
 };
+
+// A text for a tool that is no call, with what would be lost otherwise.
+std::string addressed(std::string_view recipient, std::string_view text) {
+  return std::string(kTo).append(recipient).append(" ").append(text);
+}
 
 enum class Mode {
   kLead,  // in front of a part, whose kind is not known yet
@@ -122,7 +127,7 @@ struct ReplySplitter::State {
   bool has_reasoning = false;
   std::string body;    // of a call
   std::string header;  // of a part
-  std::string called;  // tool of a kPartCall
+  std::string called;  // recipient of a kPartCall
   JsonScanner scanner;
 };
 
@@ -138,15 +143,17 @@ ReplySplitter::State::State(ReplyFormat format_given) : format(std::move(format_
     mode = Mode::kHeader;
     return;
   }
-  add(format.reasoning_begin, SignKind::kReasoningBegin);
-  add(format.reasoning_end, SignKind::kReasoningEnd);
+  if (format.splits_reasoning) {
+    add(format.reasoning_begin, SignKind::kReasoningBegin);
+    add(format.reasoning_end, SignKind::kReasoningEnd);
+  }
   const ToolSigns tools = tool_signs(format.tools);
   calls_have_ends = !tools.end.empty();
   add(tools.begin, SignKind::kCallBegin);
   add(tools.end, SignKind::kCallEnd);
   for (const std::string_view sign : tools.inner) add(sign, SignKind::kInner);
   for (const std::string_view sign : tools.around) add(sign, SignKind::kAround);
-  if (format.begins_in_reasoning) begin_part(Mode::kReasoning);
+  if (format.begins_in_reasoning && format.splits_reasoning) begin_part(Mode::kReasoning);
 }
 
 bool ReplySplitter::State::is_active(const Sign& sign) const {
@@ -309,11 +316,13 @@ void ReplySplitter::State::end_call() {
 
 void ReplySplitter::State::end_part_call() {
   const std::string text = std::exchange(body, {});
-  auto call = make_tool_call(called, text);
+  std::string_view name = called;
+  if (name.starts_with(kToolNamespace)) name.remove_prefix(kToolNamespace.size());
+  auto call = make_tool_call(name, text);
   if (call) {
     out.tool_calls.push_back(*std::move(call));
   } else {
-    say(text);
+    say(addressed(called, text));
   }
 }
 
@@ -325,13 +334,13 @@ void ReplySplitter::State::handle_channel_sign(std::string_view sign) {
     const PartHeader part(header);
     const bool is_call = !part.recipient.empty();
     if (is_call && format.tools == ToolSyntax::kHarmony) {
-      std::string_view name = part.recipient;
-      if (name.starts_with(kToolNamespace)) name.remove_prefix(kToolNamespace.size());
-      called = name;
+      called = part.recipient;
       begin_part(Mode::kPartCall);
     } else {
-      const bool is_thought = is_call || (part.channel == "analysis");
+      const bool is_thought = format.splits_reasoning && part.channel == "analysis";
       begin_part(is_thought ? Mode::kReasoning : Mode::kContent);
+      // Nobody offered tools, so it is a text like any other, and to whom it is belongs to it.
+      if (is_call) write_part(addressed(part.recipient, ""));
     }
     header.clear();
     return;

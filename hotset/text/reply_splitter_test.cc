@@ -142,7 +142,7 @@ const std::vector<Case>& cases() {
         .tool_calls = {weather(kOslo), weather("{}")}}},
       {ToolSyntax::kHarmony,
        "<|channel|>commentary to=functions.weather<|message|>{\"cit",
-       {.content = "{\"cit"}},
+       {.content = "to=functions.weather {\"cit"}},
   };
   return all;
 }

@@ -2,9 +2,8 @@
 // with a memory limit for all of them. One is kept while nobody calls.
 //
 // Calls with a large input may take seconds, so only some runtimes are for them: a small call finds
-// another one. Calls that are quickly done rather wait for each other than for a runtime to be made.
-// Owns the runtimes.
-// Thread-safe.
+// another one. Calls that are quickly done rather wait for each other than for a runtime to be
+// made. Owns the runtimes. Thread-safe.
 #ifndef HOTSET_TEXT_SCRIPT_POOL_H_
 #define HOTSET_TEXT_SCRIPT_POOL_H_
 

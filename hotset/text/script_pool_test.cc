@@ -88,8 +88,9 @@ TEST(ScriptPool, AllRuntimesTogetherHaveALimit) {
   size_t n_filled = 0;
   // While they hold it: strings that stay.
   for (const Lease& lease : leases) {
-    ASSERT_TRUE(lease->load("keep.js", "globalThis.kept = []; test.keep = (n) => { for (let i = 0; "
-                                       "i < n; ++i) kept.push('x'.repeat(1000) + i); return ''; };"));
+    ASSERT_TRUE(lease->load("keep.js",
+                            "globalThis.kept = []; test.keep = (n) => { for (let i = 0; "
+                            "i < n; ++i) kept.push('x'.repeat(1000) + i); return ''; };"));
     last = lease->call("test", "keep", "3200");
     if (!last) break;
     ++n_filled;
@@ -167,8 +168,7 @@ TEST(ChatTemplate, ALongChatKeepsNoOtherWaiting) {
   std::atomic<bool> is_done = false;
   std::thread slow([&] {
     clock.hold_this_thread();
-    EXPECT_EQ(chat.render({.messages = messages}),
-              std::string((1 << 20) + 20000, 'X'));
+    EXPECT_EQ(chat.render({.messages = messages}), std::string((1 << 20) + 20000, 'X'));
     is_done = true;
   });
   clock.wait_until_held();

@@ -39,7 +39,7 @@ struct ScriptRuntime::State {
   bool spent = false;
   int64_t used = 0;  // bytes, with their headers
   int64_t peak = 0;
-  int64_t live = 0;  // `used` after the last collection
+  int64_t live = 0;                                       // `used` after the last collection
   Block blocks = {.previous = &blocks, .next = &blocks};  // a ring with this one as its end
   JSRuntime* runtime = nullptr;
   JSContext* context = nullptr;

@@ -71,8 +71,8 @@ class Tokenizer {
   // characters. Errors: kInvalidArgument: no such id.
   Result<std::string_view> piece(int32_t id) const;
 
-  // The most bytes of ordinary text that one token stands for; at least 4, those of a character that
-  // is unknown. So a text of n bytes has n divided by this many tokens or more.
+  // The most bytes of ordinary text that one token stands for; at least 4, those of a character
+  // that is unknown. So a text of n bytes has n divided by this many tokens or more.
   size_t max_piece_bytes() const { return max_piece_bytes_; }
 
   // The token that the file writes as `text`; nothing if there is none.
@@ -105,7 +105,7 @@ class Tokenizer {
   Status check_id(int32_t id) const;
 
   TokenizerSpec spec_;
-  std::vector<std::string> pieces_;                        // by id
+  std::vector<std::string> pieces_;  // by id
   size_t max_piece_bytes_ = 4;
   std::unordered_map<std::string_view, int32_t> by_text_;  // into spec_.tokens
   std::unique_ptr<const TextEncoder> encoder_;             // refers to spec_.tokens and pieces_
