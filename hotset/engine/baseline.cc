@@ -43,8 +43,11 @@ Result<TimedExperts> TimedExperts::create(const model::GgufFile& file,
   TimedExperts timed(cpu);
   std::vector<ggml_tensor*> weights;
   for (const model::TensorInfo* info : infos) {
+    // So many of the layer's experts: what a layout takes depends on the shape.
+    model::TensorInfo timed_info = *info;
+    timed_info.ne[2] = n_experts;
     ggml_backend_buffer_type_t type =
-        repacked ? repacked_layout(cpu, *info, WeightUse::kExperts) : nullptr;
+        repacked ? repacked_layout(cpu, timed_info, WeightUse::kExperts) : nullptr;
     if (type == nullptr) type = cpu.buffer_type();
     ggml_context* c =
         timed.contexts_
@@ -55,7 +58,8 @@ Result<TimedExperts> TimedExperts::create(const model::GgufFile& file,
                                              info->ne[1], n_experts);
     HOTSET_TRY(timed.buffers_.emplace_back(), device::allocate_tensors(c, type, "experts to time"));
     ggml_backend_buffer_set_usage(timed.buffers_.back().get(), GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
-    ggml_backend_tensor_set(weight, file.tensor_bytes(*info).data(), 0, ggml_nbytes(weight));
+    HOTSET_RETURN_IF_ERROR(
+        device::set_tensor(weight, file.tensor_bytes(*info).first(ggml_nbytes(weight))));
     weights.push_back(weight);
   }
   constexpr size_t kGraphNodes = 64;

@@ -74,6 +74,8 @@ bool supported_in(const device::Backend& cpu, const model::TensorInfo& info, Wei
   const ggml_backend_buffer_ptr buffer(ggml_backend_buft_alloc_buffer(type, 0));
   if (!buffer) return false;
   ggml_tensor* weight = new_tensor(context.get(), info);
+  // What a backend computes with and what its layout can be written with are two questions.
+  if (type != cpu.buffer_type() && !device::layout_takes(type, weight)) return false;
   weight->buffer = buffer.get();
   return cpu.supports(nominal_op(context.get(), weight, use));
 }
@@ -82,7 +84,11 @@ bool supported_in(const device::Backend& cpu, const model::TensorInfo& info, Wei
 
 ggml_backend_buffer_type_t repacked_layout(const device::Backend& cpu,
                                            const model::TensorInfo& info, WeightUse use) {
-  if (info.ne[0] < kMinRepackedRow) return nullptr;
+  // Only what is multiplied by activations is rearranged. The backend says that it computes with
+  // some of the others, too, because their operations see a view of them, which has no buffer.
+  const bool is_multiplied =
+      use == WeightUse::kMatrix || use == WeightUse::kHeadMatrices || use == WeightUse::kExperts;
+  if (!is_multiplied || info.ne[0] < kMinRepackedRow) return nullptr;
   for (ggml_backend_buffer_type_t layout : cpu.extra_buffer_types()) {
     if (supported_in(cpu, info, use, layout)) return layout;
   }
@@ -245,7 +251,7 @@ Status LoadedModel::fill(const LoadOptions& options) {
   for (const Placed& placed : placed_) {
     const std::span<const uint8_t> bytes = file().tensor_bytes(*placed.info);
     if (placed.type != nullptr) {
-      ggml_backend_tensor_set(placed.tensor, bytes.data(), 0, bytes.size());
+      HOTSET_RETURN_IF_ERROR(device::set_tensor(placed.tensor, bytes));
       const bool on_device = placed.tensor->buffer == device_buffer_.get();
       Bytes& where = on_device                                ? report_.on_device
                      : ggml_backend_buft_is_host(placed.type) ? report_.copied
