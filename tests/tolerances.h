@@ -10,11 +10,11 @@ namespace hotset::test {
 // made with AVX-512; with it all builds of ggml's CPU backend are at most 2.2e-11 away.
 inline constexpr double kCpuLogitsNmse = 1e-7;
 
-// The same with kernels of other instructions. They add up in another order, and where that moves an
-// activation over the edge of a step of the 8 bits that it is rounded to, the step is seen. Measured
-// with all builds: at most 8.5e-7 with AVX or AVX2 (deepseek2), 2.4e-5 without (qwen2moe, whose
-// experts are Q4_0); the same models with their weights as float32, so that nothing is rounded to 8
-// bits, 6.7e-12 at most. Routing and greedy tokens are the same everywhere.
+// The same with kernels of other instructions. They add up in another order, and where that moves
+// an activation over the edge of a step of the 8 bits that it is rounded to, the step is seen.
+// Measured with all builds: at most 8.5e-7 with AVX or AVX2 (deepseek2), 2.4e-5 without (qwen2moe,
+// whose experts are Q4_0); the same models with their weights as float32, so that nothing is
+// rounded to 8 bits, 6.7e-12 at most. Routing and greedy tokens are the same everywhere.
 inline constexpr double kAvxLogitsNmse = 2e-6;
 inline constexpr double kOldCpuLogitsNmse = 4e-5;
 
