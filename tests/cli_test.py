@@ -351,6 +351,43 @@ class CliTest(CliFixture):
             self.fails(1, ["--n-gpu-layers", layers], *run, "--device", "emu", f"-ngl={layers}")
         self.assertIn(b"emu", self.ok("--list-devices"))
 
+    # --- The CPU
+
+    def test_more_threads_than_cpus(self):
+        run = ["run", "-m", self.tiny, "--prompt-tokens", "1", "-n", "1"]
+        n_cpus = int(re.search(rb"CPU: (\d+) to use", self.ok("--list-devices"))[1])
+        self.assertNotIn(b"this process may use", self.hotset(*run).stderr)
+        self.assertNotIn(b"this process may use", self.hotset(*run, "-t", n_cpus).stderr)
+        warned = self.hotset(*run, "-t", n_cpus + 1)
+        self.assertEqual(warned.returncode, 0)
+        self.assertRegex(warned.stderr.decode(), f"(?m)^hotset: warning: --threads {n_cpus + 1}: this "
+                                                 f"process may use {n_cpus} CPUs? \\(")
+        self.assertRegex(self.hotset("replay", self.folder / "absent.mct", "-t", "5000").stderr,
+                         b"hotset: warning: --threads 5000: this process may use")
+
+    def test_affinity_is_the_default_number_of_threads(self):
+        allowed = os.sched_getaffinity(0)
+        self.addCleanup(os.sched_setaffinity, 0, allowed)
+        os.sched_setaffinity(0, {min(allowed)})
+        report = self.ok_json("run", "-m", self.tiny, "--prompt-tokens", "1", "-n", "1")
+        self.assertEqual(report["n_threads"], 1)
+        self.assertIn(b"CPU: 1 to use, 1 core", self.ok("--list-devices"))
+
+    def test_builds_of_the_cpu_backend(self):
+        run = ["run", "-m", self.tiny, "--prompt-tokens", "1,2,3", "-n", "2", "--temp", "0"]
+        named = re.search(rb"HOTSET_CPU_VARIANT takes one of: (.*)", self.ok("--list-devices"))
+        if not named:
+            self.skipTest("this ggml was built for one kind of CPU")
+        names = named[1].decode().split()
+        for name in {names[0], names[-1]}:
+            env = {"HOTSET_CPU_VARIANT": name}
+            self.assertIn(f"build in use: {name}\n".encode(), self.ok("--list-devices", env=env))
+            self.assertEqual(self.ok_json(*run, env=env)["n_generated"], 2)
+        self.ok(*run, env={"HOTSET_CPU_VARIANT": ""})
+        for name in ("none", "../" + names[0], names[0].upper()):
+            self.fails(1, [f"HOTSET_CPU_VARIANT: found '{name}', expected one that this CPU can "
+                           f"execute: {', '.join(names)}"], *run, env={"HOTSET_CPU_VARIANT": name})
+
     def test_devices_that_fail(self):
         run = ["run", "-m", self.tiny, "--prompt-tokens", "1,2,3", "--json", "-n", "3", "--temp",
                "0", "-c", "256", "--device"]

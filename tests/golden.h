@@ -14,12 +14,15 @@
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "hotset/device/ggml_runtime.h"
 #include "hotset/engine/engine.h"
 #include "hotset/engine/sampler.h"
 #include "tests/engine_fixture.h"
 #include "tests/test_files.h"
+#include "tests/tolerances.h"
 
 namespace hotset::test {
 
@@ -86,6 +89,25 @@ inline GoldenRun run_golden(engine::ModelDescription description, const Golden& 
     rows = decode(*engine, as_batch({&golden.greedy[i], 1}, true, engine->next_position(0)));
   }
   return run;
+}
+
+// Whether the build of ggml's CPU backend that computes here uses these instructions.
+inline bool cpu_has(std::string_view instructions) {
+  HOTSET_CHECK(device::init_ggml().has_value());
+  const auto get = device::proc_address<ggml_backend_get_features_t>(device::cpu_device(),
+                                                                     "ggml_backend_get_features");
+  if (get == nullptr) return false;
+  for (const ggml_backend_feature* f = get(ggml_backend_dev_backend_reg(device::cpu_device()));
+       f->name != nullptr; ++f) {
+    if (f->name == instructions) return f->value == std::string_view("1");
+  }
+  return false;
+}
+
+// How far the CPU's logits may be from the goldens.
+inline double cpu_logits_nmse() {
+  if (cpu_has("AVX512")) return kCpuLogitsNmse;
+  return cpu_has("AVX") ? kAvxLogitsNmse : kOldCpuLogitsNmse;
 }
 
 // Share of positions that chose other experts, whatever their order.

@@ -5,10 +5,12 @@
 #include <thread>
 #include <vector>
 
+#include "hotset/base/usable_cpus.h"
+
 namespace hotset {
 
 void parallel_for(size_t n, size_t n_threads, const std::function<void(size_t)>& work) {
-  if (n_threads == 0) n_threads = std::max(1U, std::thread::hardware_concurrency());
+  if (n_threads == 0) n_threads = static_cast<size_t>(usable_cpus().n_cpus);
   n_threads = std::min(n_threads, n);
   if (n_threads <= 1) {
     for (size_t i = 0; i < n; ++i) work(i);

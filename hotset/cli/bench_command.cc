@@ -56,7 +56,7 @@ void add_lists(CLI::App& command, BenchOptions& o) {
     command.remove_option(command.get_option(name));
   }
   add_list(command, "--device", o.devices, "Devices, as `hotset run` takes them; none: the CPU");
-  add_list(command, "-t,--threads", o.threads, "CPU threads; 0: one per core");
+  add_list(command, "-t,--threads", o.threads, "CPU threads; 0: one per core that may be used");
   add_list(command, "--ubatch-size", o.ubatches, "-ub: tokens of a prompt computed together");
   add_list(command, "--moe-cache-mib", o.cache_mib, "Device memory for experts, MiB, auto, or 0");
   add_list(command, "--moe-cache-cpu-share", o.cpu_shares,

@@ -71,9 +71,23 @@ std::string device_table(std::span<const device::DeviceInfo> devices) {
   return text;
 }
 
+std::string cpu_text(std::string_view variant, std::span<const device::CpuVariant> variants,
+                     const UsableCpus& cpus) {
+  std::string text = fmt::format("CPU: {} to use, {}", cpus.n_cpus, cpus.n_cores);
+  text += cpus.n_cores == 1 ? " core" : " cores";
+  if (cpus.quota) text += fmt::format(" (a quota of {:.2f}, {})", *cpus.quota, cpus.quota_file);
+  text += "\n";
+  if (variants.empty()) return text;
+  text += fmt::format("     ggml's build in use: {}\n     {} takes one of:", variant,
+                      device::kCpuVariantVariable);
+  for (const device::CpuVariant& one : variants) text += " " + one.name;
+  return text + "\n";
+}
+
 Status list_devices_command() {
   HOTSET_TRY(const std::vector<device::DeviceInfo> devices, device::list_devices());
-  fmt::print("{}", device_table(devices));
+  fmt::print("{}\n{}", device_table(devices),
+             cpu_text(device::cpu_variant(), device::cpu_variants(), usable_cpus()));
   return {};
 }
 

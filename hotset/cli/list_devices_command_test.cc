@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 
+#include <vector>
+
 namespace hotset::cli {
 namespace {
 
@@ -39,6 +41,17 @@ TEST(ListDevicesCommand, SaysWhenThereIsNone) {
   const std::string table = device_table({});
   EXPECT_THAT(table, HasSubstr("no GPU found"));
   EXPECT_THAT(table, HasSubstr("emu: an emulated device"));
+}
+
+TEST(ListDevicesCommand, SaysWhatComputesOnTheCpu) {
+  EXPECT_EQ(cpu_text("zen4", std::vector<device::CpuVariant>{{.name = "zen4"}, {.name = "haswell"}},
+                     {.n_cpus = 16, .n_cores = 8}),
+            "CPU: 16 to use, 8 cores\n"
+            "     ggml's build in use: zen4\n"
+            "     HOTSET_CPU_VARIANT takes one of: zen4 haswell\n");
+  // A ggml for one kind of CPU.
+  EXPECT_EQ(cpu_text("", {}, {.n_cpus = 1, .n_cores = 1, .quota = 1.5, .quota_file = "/x/cpu.max"}),
+            "CPU: 1 to use, 1 core (a quota of 1.50, /x/cpu.max)\n");
 }
 
 }  // namespace

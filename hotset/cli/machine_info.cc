@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "hotset/base/clock.h"
-#include "hotset/engine/engine_options.h"
+#include "hotset/base/usable_cpus.h"
 
 namespace hotset::cli {
 namespace {
@@ -44,7 +44,7 @@ void read_part(std::span<const uint64_t> words) {
 
 MachineInfo machine_info() {
   return {.cpu = cpu_name(),
-          .n_cores = engine::default_threads(),
+          .n_cores = usable_cpus().n_cores,
           .ram = Bytes{sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGE_SIZE)}};
 }
 

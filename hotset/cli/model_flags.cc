@@ -152,7 +152,7 @@ void add_engine_options(CLI::App& command, ModelOptions& o) {
                   "Write what ran when on which lane, as a Chrome trace (ui.perfetto.dev opens it)")
       ->type_name("FILE");
   add_list_devices(command);
-  command.add_option("-t,--threads", o.n_threads, "CPU threads; 0: one per core")
+  command.add_option("-t,--threads", o.n_threads, "CPU threads; 0: one per core that may be used")
       ->check(within(0, 512))
       ->capture_default_str();
   command

@@ -12,6 +12,7 @@
 #include "hotset/base/printable.h"
 #include "hotset/base/units.h"
 #include "hotset/cli/cache_verdict.h"
+#include "hotset/cli/thread_search.h"
 #include "hotset/engine/tensor_types.h"
 
 namespace hotset::cli {
@@ -156,6 +157,7 @@ Result<engine::EngineOptions> engine_options(const ModelOptions& options) {
     return make_error(ErrorCode::kInvalidArgument, "--ubatch-size: found {}, expected 1 to {}",
                       options.n_ubatch, 1 << 16);
   }
+  warn_of_threads("--threads", options.n_threads);
   result.n_threads = options.n_threads;
   result.n_ctx = options.n_ctx;
   result.n_ubatch = options.n_ubatch;

@@ -1,5 +1,6 @@
 #include "hotset/cli/replay_command.h"
 
+#include <algorithm>
 #include <charconv>
 #include <system_error>
 #include <utility>
@@ -10,6 +11,7 @@
 #include "hotset/cli/replay_chart.h"
 #include "hotset/cli/replay_report.h"
 #include "hotset/cli/text_file.h"
+#include "hotset/cli/thread_search.h"
 
 namespace hotset::cli {
 namespace {
@@ -64,6 +66,7 @@ Result<sim::MatrixOptions> matrix_options(const ReplayCommandOptions& options) {
 
 Result<std::string> run_replay(const ReplayCommandOptions& options) {
   HOTSET_TRY(sim::MatrixOptions matrix, matrix_options(options));
+  warn_of_threads("--threads", static_cast<int>(std::min<size_t>(options.n_threads, 1 << 20)));
   const InterruptScope interrupt;
   matrix.cancelled = &InterruptScope::flag();
   std::vector<sim::MatrixRow> rows;

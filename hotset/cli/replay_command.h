@@ -29,7 +29,7 @@ struct ReplayCommandOptions {
   bool compat_zero_slots = false;
   std::string profile_trace = {};  // for the policy `static`
   plan::LaneRates rates = plan::kTypicalRates;
-  size_t n_threads = 0;  // 0: one per core
+  size_t n_threads = 0;  // 0: one per CPU that may be used
   ReplayFormat format = ReplayFormat::kTable;
   std::string svg_path = {};  // empty: no picture
 };

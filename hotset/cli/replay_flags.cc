@@ -85,7 +85,9 @@ void add_replay(CLI::App& app, int& exit_status) {
   rate("--turn-us", o->rates.turn_us, "Start of the CPU lane, microseconds");
   rate("--device-gbps", o->rates.device_gb_per_s, "Expert bytes that the device computes, GB/s");
   rate("--memory-gbps", o->rates.memory_gb_per_s, "Host memory, all readers together; 0: no limit");
-  command->add_option("-t,--threads", o->n_threads, "Replays at a time; 0: one per core")
+  command
+      ->add_option("-t,--threads", o->n_threads,
+                   "Replays at a time; 0: one per CPU that may be used")
       ->capture_default_str();
   const auto format = [&](const char* name, ReplayFormat value, const char* help) {
     return command->add_flag_callback(name, [o, value] { o->format = value; }, help);

@@ -1,21 +1,24 @@
 #include "hotset/cli/thread_search.h"
 
-#include <sched.h>
-
 #include <algorithm>
+#include <set>
+#include <string>
 
 #include "hotset/base/error.h"
-#include "hotset/engine/engine_options.h"
+#include "hotset/base/log.h"
+#include "hotset/base/usable_cpus.h"
 
 namespace hotset::cli {
 
 CoreCount core_count() {
-  CoreCount count{.n_cores = engine::default_threads()};
-  cpu_set_t allowed;
-  CPU_ZERO(&allowed);
-  const bool is_known = sched_getaffinity(0, sizeof(allowed), &allowed) == 0;
-  count.n_logical = std::max(count.n_cores, is_known ? CPU_COUNT(&allowed) : 1);
-  return count;
+  const UsableCpus cpus = usable_cpus();
+  return {.n_cores = cpus.n_cores, .n_logical = cpus.n_cpus};
+}
+
+void warn_of_threads(std::string_view flag, int n_threads) {
+  static std::set<int> said;
+  const std::string warning = threads_warning(flag, n_threads, usable_cpus());
+  if (!warning.empty() && said.insert(n_threads).second) log_warning("{}", warning);
 }
 
 int fewest_threads(std::span<const ThreadTrial> trials) {

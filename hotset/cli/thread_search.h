@@ -7,6 +7,7 @@
 
 #include <optional>
 #include <span>
+#include <string_view>
 
 namespace hotset::cli {
 
@@ -18,6 +19,10 @@ struct CoreCount {
 
 // As the system allows this process.
 CoreCount core_count();
+
+// Logs a warning if `flag` asks for more threads than this process may use CPUs, once for each
+// number: a model may be loaded many times. From one thread.
+void warn_of_threads(std::string_view flag, int n_threads);
 
 struct ThreadTrial {
   int n_threads = 0;

@@ -219,6 +219,45 @@ Result<ggml_backend_buffer_ptr> allocate_tensors(ggml_context* context,
   });
 }
 
+namespace {
+
+// Whether this is one of the CPU's own layouts, and no plain memory. These set `extra` of a tensor,
+// which says how to compute with it; where there is nothing to say, it stays null.
+bool is_cpu_layout(ggml_backend_buffer_type_t type) {
+  ggml_backend_dev_t device = ggml_backend_buft_get_device(type);
+  return device != nullptr && ggml_backend_dev_type(device) == GGML_BACKEND_DEVICE_TYPE_CPU &&
+         !ggml_backend_buft_is_host(type);
+}
+
+}  // namespace
+
+Status set_tensor(ggml_tensor* tensor, std::span<const uint8_t> bytes) {
+  HOTSET_CHECK(tensor->buffer != nullptr && bytes.size() <= ggml_nbytes(tensor));
+  ggml_backend_buffer_type_t type = ggml_backend_buffer_get_type(tensor->buffer);
+  if (is_cpu_layout(type) && tensor->extra == nullptr) {
+    return make_error(ErrorCode::kInternal,
+                      "tensor '{}': the layout {} does not take {} of {} x {} x {}", tensor->name,
+                      ggml_backend_buft_name(type), ggml_type_name(tensor->type), tensor->ne[2],
+                      tensor->ne[1], tensor->ne[0]);
+  }
+  ggml_backend_tensor_set(tensor, bytes.data(), 0, bytes.size());
+  return {};
+}
+
+bool layout_takes(ggml_backend_buffer_type_t layout, ggml_tensor* tensor) {
+  if (!is_cpu_layout(layout)) return false;
+  // Not of no bytes: such a buffer has no layout.
+  const ggml_backend_buffer_ptr buffer(
+      ggml_backend_buft_alloc_buffer(layout, ggml_backend_buft_get_alignment(layout)));
+  if (!buffer) return false;
+  tensor->buffer = buffer.get();
+  const bool takes = ggml_backend_buffer_init_tensor(buffer.get(), tensor) == GGML_STATUS_SUCCESS &&
+                     tensor->extra != nullptr;
+  tensor->buffer = nullptr;
+  tensor->extra = nullptr;
+  return takes;
+}
+
 std::string ggml_build() {
   const std::string commit = ggml_commit();
   if (commit.empty() || commit == "unknown") return ggml_version();

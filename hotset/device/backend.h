@@ -4,6 +4,8 @@
 
 #include <ggml-cpp.h>
 
+#include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -91,6 +93,15 @@ Result<ggml_backend_buffer_ptr> wrap_host_memory(std::string_view what, void* be
 Result<ggml_backend_buffer_ptr> allocate_tensors(ggml_context* context,
                                                  ggml_backend_buffer_type_t type,
                                                  std::string_view what);
+
+// Copies `bytes` into a tensor that has a buffer. Layouts of the CPU's own mark the tensors that
+// they can rearrange when these are placed; writing another one there would end the process.
+// Errors: kInternal if the layout of the buffer does not take the tensor.
+Status set_tensor(ggml_tensor* tensor, std::span<const uint8_t> bytes);
+
+// Whether `layout`, one of extra_buffer_types(), rearranges a tensor of this type and shape.
+// `tensor` has no buffer yet, and none afterwards.
+bool layout_takes(ggml_backend_buffer_type_t layout, ggml_tensor* tensor);
 
 // Memory that the system could give to this process now without swapping; a very large number if
 // the system does not say.

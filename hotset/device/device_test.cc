@@ -1,8 +1,16 @@
 // Finding and opening devices, and the parts that devices are made of.
 #include "hotset/device/device.h"
 
+#include <fmt/core.h>
 #include <gmock/gmock.h>
 
+#include <cstdlib>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "hotset/device/backend.h"
+#include "hotset/device/ggml_runtime.h"
 #include "hotset/device/observed_times.h"
 #include "hotset/device/pinned_memory.h"
 #include "hotset/device/queue_checks.h"
@@ -45,6 +53,65 @@ TEST(ListDevices, GivesNamesThatOpen) {
     ASSERT_TRUE(device) << device.error().message;
     EXPECT_EQ((*device)->info().description, info.description);
   }
+}
+
+TEST(CpuVariants, AreThoseThatThisMachineExecutes) {
+  ASSERT_TRUE(init_ggml());
+  const std::vector<CpuVariant> variants = cpu_variants();
+  if (cpu_variant().empty()) {
+    EXPECT_TRUE(variants.empty());
+    GTEST_SKIP() << "this ggml was built for one kind of CPU";
+  }
+  std::set<std::string> names;
+  for (const CpuVariant& variant : variants) {
+    EXPECT_GT(variant.score, 0) << variant.name;
+    EXPECT_LE(variant.score, variants.front().score) << variant.name;
+    names.insert(variant.name);
+  }
+  EXPECT_EQ(names.size(), variants.size());
+  EXPECT_TRUE(names.contains(cpu_variant()));
+  const char* asked = std::getenv(kCpuVariantVariable);
+  EXPECT_EQ(cpu_variant(), asked != nullptr ? asked : variants.front().name);
+}
+
+// Of the layouts that the CPU has, each either takes a tensor or says so; writing to one that does
+// not take it would end the process.
+TEST(CpuLayouts, TakeATensorOrAreRefused) {
+  const auto cpu = Backend::cpu(1);
+  ASSERT_TRUE(cpu);
+  for (ggml_backend_buffer_type_t layout : cpu->extra_buffer_types()) {
+    for (const ggml_type type : {GGML_TYPE_F32, GGML_TYPE_Q4_0, GGML_TYPE_Q8_0, GGML_TYPE_MXFP4}) {
+      for (const int64_t n_rows : {1, 7, 8}) {
+        SCOPED_TRACE(fmt::format("{}: {} rows of {}", ggml_backend_buft_name(layout), n_rows,
+                                 ggml_type_name(type)));
+        const ggml_context_ptr context(ggml_init(
+            {.mem_size = ggml_tensor_overhead(), .mem_buffer = nullptr, .no_alloc = true}));
+        ggml_tensor* tensor = ggml_new_tensor_2d(context.get(), type, 64, n_rows);
+        ggml_set_name(tensor, "a weight");
+        const bool is_taken = layout_takes(layout, tensor);
+        EXPECT_EQ(tensor->buffer, nullptr);
+        EXPECT_EQ(tensor->extra, nullptr);
+        const auto buffer = allocate_tensors(context.get(), layout, "weights");
+        ASSERT_TRUE(buffer);
+        const std::vector<uint8_t> bytes(ggml_nbytes(tensor));
+        const Status status = set_tensor(tensor, bytes);
+        EXPECT_EQ(status.has_value(), is_taken);
+        if (status) continue;
+        EXPECT_EQ(status.error().code, ErrorCode::kInternal);
+        EXPECT_THAT(status.error().message,
+                    AllOf(HasSubstr("tensor 'a weight'"), HasSubstr(ggml_backend_buft_name(layout)),
+                          HasSubstr(ggml_type_name(type))));
+      }
+    }
+  }
+  // Plain memory takes all.
+  const ggml_context_ptr context(
+      ggml_init({.mem_size = ggml_tensor_overhead(), .mem_buffer = nullptr, .no_alloc = true}));
+  ggml_tensor* tensor = ggml_new_tensor_1d(context.get(), GGML_TYPE_F32, 64);
+  EXPECT_FALSE(layout_takes(cpu->buffer_type(), tensor));
+  const auto buffer = allocate_tensors(context.get(), cpu->buffer_type(), "weights");
+  ASSERT_TRUE(buffer);
+  EXPECT_TRUE(set_tensor(tensor, std::vector<uint8_t>(ggml_nbytes(tensor))));
 }
 
 TEST(PinnedMemory, KnowsItsRanges) {

@@ -9,17 +9,40 @@
 
 #include <ggml-backend.h>
 
-#include <string_view>
+#include <filesystem>
+#include <string>
+#include <vector>
 
 #include "hotset/base/error.h"
 
 namespace hotset::device {
 
+// The environment variable that names the build of the CPU backend to use, for diagnosis and tests:
+// without it ggml takes the best one that the machine can execute.
+inline constexpr const char* kCpuVariantVariable = "HOTSET_CPU_VARIANT";
+
 // Sends ggml's log to hotset's and loads all backends, once per process. Sets the environment
 // variable GGML_VK_ASYNC_USE_TRANSFER_QUEUE where it is not set; call it before other threads read
 // the environment.
-// Errors: kDevice if not even a CPU backend is found.
+// Errors: kDevice if not even a CPU backend is found; kInvalidArgument if kCpuVariantVariable names
+// none that this machine can execute.
 Status init_ggml();
+
+// One build of ggml's CPU backend, for processors with certain instructions. Which one computes
+// decides about kernels, layouts of weights and rounding.
+struct CpuVariant {
+  std::string name;  // "haswell", as in libggml-cpu-haswell.so
+  int score = 0;     // by which ggml ranks them: more for more instructions
+  std::filesystem::path path = {};
+};
+
+// The builds that this machine can execute, best first; none where ggml was built for one kind of
+// processor only. Requires: init_ggml() succeeded.
+std::vector<CpuVariant> cpu_variants();
+
+// The name of the one in use; empty where ggml was built for one kind of processor only.
+// Requires: init_ggml() succeeded.
+std::string cpu_variant();
 
 // The CPU device. Requires: init_ggml() succeeded.
 ggml_backend_dev_t cpu_device();

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "hotset/base/allocation.h"
+#include "hotset/device/backend.h"
 
 namespace hotset::device {
 namespace {
@@ -51,10 +52,7 @@ Status set_weight(ggml_tensor* tensor, std::span<const uint8_t> bytes) {
     HOTSET_RETURN_IF_ERROR(expect_kernel_threads(default_team()));
     HOTSET_RETURN_IF_ERROR(expect_memory(kWhat));
   }
-  return catching_refusal(kWhat, [&]() -> Status {
-    ggml_backend_tensor_set(tensor, bytes.data(), 0, bytes.size());
-    return {};
-  });
+  return catching_refusal(kWhat, [&] { return set_tensor(tensor, bytes); });
 }
 
 }  // namespace hotset::device

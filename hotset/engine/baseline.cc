@@ -45,9 +45,12 @@ Result<TimedExperts> TimedExperts::create(const model::GgufFile& file,
   TimedExperts timed(cpu);
   std::vector<ggml_tensor*> weights;
   for (const model::TensorInfo* info : infos) {
+    // So many of the layer's experts: what a layout takes depends on the shape.
+    model::TensorInfo timed_info = *info;
+    timed_info.ne[2] = n_experts;
     ggml_backend_buffer_type_t type = nullptr;
     if (repacked) {
-      HOTSET_TRY(type, repacked_layout(cpu, *info, WeightUse::kExperts));
+      HOTSET_TRY(type, repacked_layout(cpu, timed_info, WeightUse::kExperts));
     }
     if (type == nullptr) type = cpu.buffer_type();
     HOTSET_TRY(timed.contexts_.emplace_back(), device::new_tensor_context(1));

@@ -1,17 +1,15 @@
 #include "hotset/engine/engine.h"
 
-#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <fstream>
 #include <limits>
-#include <set>
 #include <utility>
 
 #include "hotset/base/allocation.h"
 #include "hotset/base/log.h"
+#include "hotset/base/usable_cpus.h"
 #include "hotset/engine/baseline.h"
 #include "hotset/engine/cpu_executor.h"
 #include "hotset/engine/device_executor.h"
@@ -21,22 +19,8 @@
 
 namespace hotset::engine {
 
-int default_threads() {
-  cpu_set_t allowed;
-  CPU_ZERO(&allowed);
-  if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0) return 4;
-  // Hyper-threads of one core share its vector units: one kernel thread per core.
-  std::set<std::string> cores;
-  int n_logical = 0;
-  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-    if (!CPU_ISSET(cpu, &allowed)) continue;
-    ++n_logical;
-    std::ifstream in(fmt::format("/sys/devices/system/cpu/cpu{}/topology/thread_siblings", cpu));
-    std::string siblings;
-    if (in >> siblings) cores.insert(siblings);
-  }
-  return std::max(1, cores.empty() ? n_logical : static_cast<int>(cores.size()));
-}
+// Hyper-threads of one core share its vector units: one kernel thread per core.
+int default_threads() { return usable_cpus().n_cores; }
 
 void resolve(const model::ModelSpec& spec, EngineOptions& options) {
   if (options.n_threads == 0) options.n_threads = default_threads();

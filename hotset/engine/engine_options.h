@@ -56,7 +56,8 @@ struct EngineOptions {
 
 inline constexpr int32_t kDefaultContext = 4096;
 
-// Kernel threads when the user gave none: one per physical core that this process may use.
+// Kernel threads when the user gave none: one per physical core that this process may use, and no
+// more than its CPU quota (usable_cpus()).
 int default_threads();
 
 // The KV memory that is asked for. Requires: resolve() was called.

@@ -70,6 +70,8 @@ Result<bool> supported_in(const device::Backend& cpu, const model::TensorInfo& i
   HOTSET_TRY(const ggml_backend_buffer_ptr buffer,
              device::allocate_buffer(type, Bytes{}, "a layout to ask for"));
   ggml_tensor* weight = new_tensor(context.get(), info);
+  // What a backend computes with and what its layout can be written with are two questions.
+  if (type != cpu.buffer_type() && !device::layout_takes(type, weight)) return false;
   weight->buffer = buffer.get();
   return cpu.supports(nominal_op(context.get(), weight, use));
 }
@@ -78,7 +80,11 @@ Result<bool> supported_in(const device::Backend& cpu, const model::TensorInfo& i
 
 Result<ggml_backend_buffer_type_t> repacked_layout(const device::Backend& cpu,
                                                    const model::TensorInfo& info, WeightUse use) {
-  if (info.ne[0] < kMinRepackedRow) return nullptr;
+  // Only what is multiplied by activations is rearranged. The backend says that it computes with
+  // some of the others, too, because their operations see a view of them, which has no buffer.
+  const bool is_multiplied =
+      use == WeightUse::kMatrix || use == WeightUse::kHeadMatrices || use == WeightUse::kExperts;
+  if (!is_multiplied || info.ne[0] < kMinRepackedRow) return nullptr;
   for (ggml_backend_buffer_type_t layout : cpu.extra_buffer_types()) {
     HOTSET_TRY(const bool supported, supported_in(cpu, info, use, layout));
     if (supported) return layout;

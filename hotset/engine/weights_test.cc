@@ -5,7 +5,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstring>
 #include <functional>
 #include <memory>
 #include <string>
@@ -381,6 +383,85 @@ TEST_F(WeightsTest, EveryTypeOfWeightsComputesOrIsRefused) {
   }
   // F32, F16, BF16, the old and the K quants at the least, in five places, twice.
   EXPECT_GE(n_computed, 14 * 5 * 2);
+}
+
+// Vectors, however long, and what is looked up stay as they are in every layout that the CPU has.
+TEST_F(WeightsTest, OnlyMatricesAreRepacked) {
+  const auto cpu = device::Backend::cpu(1);
+  ASSERT_TRUE(cpu) << cpu.error().message;
+  int n_repacked = 0;
+  for (int i = 0; i < GGML_TYPE_COUNT; ++i) {
+    const auto type = static_cast<ggml_type>(i);
+    if (ggml_type_size(type) == 0 || !is_weight_type(type)) continue;
+    SCOPED_TRACE(ggml_type_name(type));
+    const auto shaped = [&](const std::array<int64_t, 4>& ne) {
+      model::TensorInfo info;
+      info.type = type;
+      info.ne = ne;
+      return info;
+    };
+    const model::TensorInfo vector = shaped({256, 1, 1, 1});
+    const model::TensorInfo matrix = shaped({256, 64, 1, 1});
+    const model::TensorInfo experts = shaped({256, 64, 8, 1});
+    for (const auto use : {WeightUse::kVector, WeightUse::kExpertVectors}) {
+      EXPECT_EQ(repacked_layout(*cpu, vector, use), nullptr);
+      EXPECT_EQ(repacked_layout(*cpu, matrix, use), nullptr);
+    }
+    EXPECT_EQ(repacked_layout(*cpu, matrix, WeightUse::kEmbedding), nullptr);
+    n_repacked += repacked_layout(*cpu, matrix, WeightUse::kMatrix) != nullptr ? 1 : 0;
+    n_repacked += repacked_layout(*cpu, experts, WeightUse::kExperts) != nullptr ? 1 : 0;
+  }
+  // Processors without AVX2 have no layouts; those with it at least Q4_0, Q4_K, IQ4_NL, twice.
+  if (!cpu->extra_buffer_types().empty() && n_repacked == 0) {
+    GTEST_SKIP() << "this CPU repacks no type";
+  }
+  EXPECT_GE(n_repacked, 6);
+}
+
+// The scales of 64 experts and more are as long as rows that are worth rearranging.
+TEST_F(WeightsTest, ScalesOfManyExpertsComputeInEveryLayout) {
+  constexpr int64_t kExperts = 64;
+  const auto path = *folder_ / "many.gguf";
+  ASSERT_TRUE(write_random_model({.n_layer = 2,
+                                  .n_embd = 64,
+                                  .n_head = 2,
+                                  .n_head_kv = 1,
+                                  .head_dim = 32,
+                                  .n_expert = kExperts,
+                                  .n_expert_used = 4,
+                                  .n_ff_expert = 64,
+                                  .n_vocab = kVocab,
+                                  .expert_type = GGML_TYPE_Q4_0,
+                                  .dense_type = GGML_TYPE_Q8_0,
+                                  .seed = 5},
+                                 path));
+  const auto file = GgufFile::open(path);
+  ASSERT_TRUE(file);
+  GgufBytes scaled(*file);
+  for (const char* part : {"gate", "up", "down"}) {
+    for (const int layer : {0, 1}) {
+      std::vector<float> scales(kExperts);
+      for (size_t i = 0; i < scales.size(); ++i) scales[i] = 0.5F + static_cast<float>(i % 7) / 4;
+      std::vector<uint8_t> data(scales.size() * sizeof(float));
+      std::memcpy(data.data(), scales.data(), data.size());
+      scaled.add({.name = fmt::format("blk.{}.ffn_{}_exps.scale", layer, part),
+                  .ne = {kExperts},
+                  .data = std::move(data)});
+    }
+  }
+  scaled.write(changed());
+  const auto plain = logits_of(changed());
+  const auto repacked = logits_of(changed(), /*repack=*/true);
+  ASSERT_EQ(plain.size(), repacked.size());
+  double squares = 0;
+  double differences = 0;
+  for (size_t i = 0; i < plain.size(); ++i) {
+    const double difference = double{plain[i]} - double{repacked[i]};
+    squares += double{plain[i]} * double{plain[i]};
+    differences += difference * difference;
+  }
+  EXPECT_LT(differences, 1e-2 * squares);  // kRepackedNmse
+  EXPECT_NE(plain, logits_of(path));
 }
 
 // Weights may be any bits. The result is then no use, but that is all.

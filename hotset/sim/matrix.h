@@ -40,7 +40,7 @@ struct MatrixOptions {
   // its own uses, in hindsight.
   std::string profile_trace = {};
   plan::LaneRates rates = plan::kTypicalRates;
-  size_t n_threads = 0;  // 0: one per core
+  size_t n_threads = 0;  // 0: one per CPU that may be used
   const std::atomic<bool>* cancelled = nullptr;
   // Told the part of the work that is done, from 0 to 1. Calls come from several threads, but one
   // at a time.
