@@ -23,7 +23,7 @@ std::filesystem::path path_of(const std::string& model) {
   return model == kDemo ? demo_model() : model_of(model);
 }
 
-sim::ReplayOptions replay_options(const engine::DeviceCache& cache) {
+sim::ReplayOptions replay_options(const engine::CachedExperts& cache) {
   sim::ReplayOptions options{.policy = cache.options().policy,
                              .share = {.is_auto = !cache.options().cpu_share,
                                        .fixed = cache.options().cpu_share.value_or(0)},
@@ -109,7 +109,7 @@ TEST_P(EngineCounts, AreThoseOfAReplay) {
         SCOPED_TRACE(fmt::format("share {}, {}, fills {}", share.value_or(-1), policy, fills));
         EngineOptions options = cache_options("emu:clock=virtual", budget_for(path, n_slots));
         options.cache = {
-            .policy = policy, .cpu_share = share, .fills = fills, .rates = plan::kTypicalRates};
+            .policy = policy, .cpu_share = share, .fills = fills, .rates = lanes::kTypicalRates};
         expect_replay_counts(path, options);
       }
     }
@@ -123,7 +123,7 @@ TEST_P(EngineCounts, AreThoseOfAReplayForOtherPrefillLimits) {
     SCOPED_TRACE(max_decode_tokens);
     EngineOptions options = cache_options("emu:clock=virtual", budget_for(path, n_slots));
     options.cache.max_decode_tokens = max_decode_tokens;
-    options.cache.rates = plan::kTypicalRates;
+    options.cache.rates = lanes::kTypicalRates;
     options.cache.cpu_share = 0.5;
     expect_replay_counts(path, options);
   }
@@ -146,7 +146,7 @@ TEST(EngineCounts, AreThoseOfAReplayWithLayersOnTheCpu) {
   const auto path = model_of("qwen3moe");
   EngineOptions options = cache_options("emu:clock=virtual", budget_for(path, 12));
   options.n_gpu_layers = 2;
-  options.cache.rates = plan::kTypicalRates;
+  options.cache.rates = lanes::kTypicalRates;
   expect_replay_counts(path, options);
 }
 

@@ -57,7 +57,7 @@ class Decoder {
     for (; n_tokens_ < n; ++n_tokens_) {
       if (n_tokens_ % kContext == 0) engine_->forget(0, 0, INT32_MAX);
       const auto id = some_ids(1, 1000 + static_cast<uint64_t>(n_tokens_));
-      is_unused_ = engine_->cache() != nullptr && engine_->cache()->use() == plan::CacheUse::kNone;
+      is_unused_ = engine_->cache() != nullptr && engine_->cache()->use() == lanes::CacheUse::kNone;
       logits_ = decode(*engine_, as_batch(id, true, engine_->next_position(0)));
       after_each();
     }

@@ -15,7 +15,8 @@
 #include "hotset/cli/cache_report.h"
 #include "hotset/cli/cache_verdict.h"
 #include "hotset/cli/interrupt.h"
-#include "hotset/plan/lane_costs.h"
+#include "hotset/engine/expert_groups.h"
+#include "hotset/lanes/lane_costs.h"
 
 namespace hotset::cli {
 namespace {
@@ -108,7 +109,7 @@ class Bench {
   Status compute(std::vector<std::vector<int32_t>>& left, int32_t n, bool one_by_one);
   Result<double> repetition(const BenchCase& what, LookupTotals& moved);
   BenchBytes bytes_of(const BenchCase& what, const LookupTotals& moved) const;
-  plan::MachineRates rates();
+  measure::MachineRates rates();
   void fill_bounds(std::vector<BenchRow>& rows);
 
   const BenchOptions& options_;
@@ -283,8 +284,8 @@ BenchBytes Bench::bytes_of(const BenchCase& what, const LookupTotals& moved) con
   const auto layers = engine::moe_layers(description);
   if (!layers) return bytes;
   bytes.all_known = true;
-  const engine::DeviceCache* cache = engine_->cache();
-  const bool uses_cache = cache != nullptr && cache->why_bypassed().empty();
+  const engine::CachedExperts* cache = engine_->cache();
+  const bool uses_cache = cache != nullptr && cache->why_unused().empty();
   double experts = 0;  // of the layers that no lookup counts
   for (const MoeLayer& layer : *layers) {
     if (uses_cache && cache->serves(layer.layer)) continue;
@@ -317,9 +318,9 @@ BenchBytes Bench::bytes_of(const BenchCase& what, const LookupTotals& moved) con
   return bytes;
 }
 
-plan::MachineRates Bench::rates() {
+measure::MachineRates Bench::rates() {
   const bool is_virtual = engine_->device() != nullptr && engine_->device()->info().virtual_clock;
-  plan::MachineRates rates = lane_rates(*engine_);
+  measure::MachineRates rates = lane_rates(*engine_);
   if (is_virtual) return rates;
   const int n_threads = engine_->n_threads();
   if (!memory_gb_per_s_.contains(n_threads)) {
@@ -327,7 +328,7 @@ plan::MachineRates Bench::rates() {
   }
   rates.memory = memory_gb_per_s_[n_threads];
   // The CPU alone reads with all that memory gives.
-  if (engine_->device() == nullptr) rates.cpu = rates.memory / plan::kConcurrentShare;
+  if (engine_->device() == nullptr) rates.cpu = rates.memory / lanes::kConcurrentShare;
   return rates;
 }
 
@@ -380,7 +381,7 @@ void Bench::fill_bounds(std::vector<BenchRow>& rows) {
       if (other != rows.end()) row.rates = other->rates;
     }
     if (!row.bytes.all_known) continue;
-    const double us = plan::bound_us_per_token(row.bytes.reads, row.rates);
+    const double us = measure::bound_us_per_token(row.bytes.reads, row.rates);
     if (us > 0) row.bound_tokens_per_s = 1e6 / us;
   }
 }
@@ -502,17 +503,17 @@ LookupTotals lookup_totals(const engine::Engine& engine) {
   return totals;
 }
 
-plan::MachineRates lane_rates(const engine::Engine& engine) {
-  const engine::DeviceCache* cache = engine.cache();
+measure::MachineRates lane_rates(const engine::Engine& engine) {
+  const engine::CachedExperts* cache = engine.cache();
   if (cache == nullptr) return {};
   Bytes most;
-  plan::MachineRates rates;
+  measure::MachineRates rates;
   for (int32_t g = 0; g < cache->core().n_groups(); ++g) {
     const GroupSpec& group = cache->core().spec(g);
     const Bytes all = group.bytes_per_expert() * group.n_experts();
-    if (all <= most || (cache->learns() && !cache->has_lane_model(g))) continue;
+    if (all <= most || (cache->learns() && !cache->learner().has_model(g))) continue;
     most = all;
-    const plan::LaneCosts& costs = cache->costs(g);
+    const lanes::LaneCosts& costs = cache->costs(g);
     const auto rate = [](double bytes, double us) { return us > 0 ? bytes / us / 1e3 : 0; };
     const auto expert_bytes = static_cast<double>(group.bytes_per_expert().count);
     rates = {.link = rate(1, costs.upload_solo_us.per_unit),

@@ -50,7 +50,7 @@ struct LookupTotals {
 LookupTotals lookup_totals(const engine::Engine& engine);
 
 // The rates that were found at the start, or are assumed (--moe-cache-rates); 0 where unknown.
-plan::MachineRates lane_rates(const engine::Engine& engine);
+measure::MachineRates lane_rates(const engine::Engine& engine);
 
 // Microseconds on the clock by which the engine's work is timed: its device's.
 double now_us(const engine::Engine& engine);

@@ -81,12 +81,12 @@ double cpu_part(const LookupCounts& counts) {
 // "batch 1: 4% hits, 96% both".
 std::string splits_text(std::string_view batch, const CacheCounts& what) {
   std::string text;
-  for (size_t i = 0; i < engine::kSplits; ++i) {
+  for (size_t i = 0; i < lanes::kSplits; ++i) {
     const uint64_t n = what.lanes.splits[i];
     if (n == 0) continue;
     text += fmt::format("{} {:.0f}% {}", text.empty() ? "" : ",",
                         100 * static_cast<double>(n) / static_cast<double>(what.counts.lookups),
-                        engine::split_name(static_cast<engine::Split>(i)));
+                        lanes::split_name(static_cast<lanes::Split>(i)));
   }
   return fmt::format("batch {}:{}", batch, text);
 }
@@ -133,8 +133,8 @@ std::string summary(const CacheReport& report) {
 
 Json splits_json(const engine::LaneTotals& lanes) {
   Json json = Json::object();
-  for (size_t i = 0; i < engine::kSplits; ++i) {
-    json[engine::split_name(static_cast<engine::Split>(i))] = lanes.splits[i];
+  for (size_t i = 0; i < lanes::kSplits; ++i) {
+    json[std::string(lanes::split_name(static_cast<lanes::Split>(i)))] = lanes.splits[i];
   }
   return json;
 }
@@ -208,7 +208,7 @@ CacheCounts& CacheCounts::operator+=(const CacheCounts& other) {
 }
 
 CacheReport cache_report(const engine::Engine& engine) {
-  const engine::DeviceCache& cache = *engine.cache();
+  const engine::CachedExperts& cache = *engine.cache();
   CacheReport report;
   for (int32_t layer = 0; layer < engine.spec().n_layer; ++layer) {
     for (int i = 0; i < kBatchClasses; ++i) {
@@ -231,16 +231,16 @@ CacheReport cache_report(const engine::Engine& engine) {
   return report;
 }
 
-GroupSplit group_split(const engine::DeviceCache& cache, int32_t group) {
+GroupSplit group_split(const engine::CachedExperts& cache, int32_t group) {
   const GroupSpec& spec = cache.core().spec(group);
-  const plan::LaneCosts& costs = cache.costs(group);
+  const lanes::LaneCosts& costs = cache.costs(group);
   GroupSplit split{
       .first_layer = spec.layers.front(),
       .last_layer = spec.layers.back(),
       .upload_us = costs.upload_solo_us.at(static_cast<double>(spec.bytes_per_expert().count)),
       .cpu_us = costs.cpu_solo.turn_us + costs.cpu_solo.expert_us.at(1)};
-  if (!cache.why_bypassed().empty()) {
-    split.reason = fmt::format("the CPU computes everything: {}", cache.why_bypassed());
+  if (!cache.why_unused().empty()) {
+    split.reason = fmt::format("the CPU computes everything: {}", cache.why_unused());
     return split;
   }
   if (cache.options().cpu_share) {
@@ -252,9 +252,9 @@ GroupSplit group_split(const engine::DeviceCache& cache, int32_t group) {
       "auto: for each lookup the split that should be done first; an expert alone takes {:.0f} us "
       "to upload, {:.0f} us on the CPU and, once resident, {:.0f} us on the device",
       split.upload_us, split.cpu_us, costs.pairs.turn_us + costs.pairs.expert_us.at(1));
-  if (cache.use() == plan::CacheUse::kHits) {
+  if (cache.use() == lanes::CacheUse::kHits) {
     split.reason += "; no uploads now, because the cache was slower than the CPU alone";
-  } else if (cache.use() == plan::CacheUse::kNone) {
+  } else if (cache.use() == lanes::CacheUse::kNone) {
     split.reason +=
         "; now the CPU computes everything, because resident experts were slower on the device";
   }
@@ -264,11 +264,11 @@ GroupSplit group_split(const engine::DeviceCache& cache, int32_t group) {
 Result<std::optional<ReplayedRouting>> replay_kept(const engine::Engine& engine,
                                                    const engine::RoutingRecorder& recorder) {
   if (recorder.n_kept() == 0) return std::nullopt;
-  const engine::DeviceCache& cache = *engine.cache();
+  const engine::CachedExperts& cache = *engine.cache();
   const sim::TraceOpener open = [&] { return recorder.kept(); };
   sim::ReplayOptions options{.skip_tokens = 0,
                              .max_decode_tokens = cache.options().max_decode_tokens,
-                             .rates = cache.options().rates.value_or(plan::kTypicalRates)};
+                             .rates = cache.options().rates.value_or(lanes::kTypicalRates)};
   for (int32_t g = 0; g < cache.core().n_groups(); ++g) {
     options.slots.push_back(cache.core().slots(g).n_slots());
   }

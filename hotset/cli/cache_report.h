@@ -59,7 +59,7 @@ struct CacheReport {
 };
 
 // Requires: `group` has slots.
-GroupSplit group_split(const engine::DeviceCache& cache, int32_t group);
+GroupSplit group_split(const engine::CachedExperts& cache, int32_t group);
 
 // The counts of the engine's cache so far. Requires: the engine has one.
 CacheReport cache_report(const engine::Engine& engine);

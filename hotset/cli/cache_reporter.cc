@@ -37,7 +37,7 @@ CacheTotals totals_of(const CacheCounts& what) {
           .wait_us = what.lanes.wait_us};
 }
 
-CacheCounts counts_of(const engine::DeviceCache& cache, int32_t layer) {
+CacheCounts counts_of(const engine::CachedExperts& cache, int32_t layer) {
   CacheCounts sum;
   for (int i = 0; i < kBatchClasses; ++i) {
     const auto batch = static_cast<BatchClass>(i);
@@ -47,7 +47,7 @@ CacheCounts counts_of(const engine::DeviceCache& cache, int32_t layer) {
 }
 
 CacheGroupView group_view(const engine::Engine& engine, int32_t group) {
-  const engine::DeviceCache& cache = *engine.cache();
+  const engine::CachedExperts& cache = *engine.cache();
   const GroupSpec& spec = cache.core().spec(group);
   const GroupSplit split = group_split(cache, group);
   CacheGroupView view{.layers = spec.layers,
@@ -118,9 +118,9 @@ CacheView EngineCacheReporter::view() {
       view.device_memory = device.total_memory;
     }
   }
-  const engine::DeviceCache* cache = engine.cache();
+  const engine::CachedExperts* cache = engine.cache();
   if (cache == nullptr) return view;
-  view.is_on = cache->why_bypassed().empty();
+  view.is_on = cache->why_unused().empty();
   view.policy = cache->options().policy;
   view.memory.emplace_back("experts", cache->banks().device_bytes());
   for (int32_t group = 0; group < cache->core().n_groups(); ++group) {
@@ -158,14 +158,14 @@ void EngineCacheReporter::compare_now_and_then() {
   }
   if (comparing_.joinable()) comparing_.join();
   n_compared_ = recorder->n_kept();
-  const engine::DeviceCache& cache = *session_.engine().cache();
+  const engine::CachedExperts& cache = *session_.engine().cache();
   sim::ReplayOptions options{.policy = cache.options().policy,
                              .share = {.is_auto = !cache.options().cpu_share,
                                        .fixed = cache.options().cpu_share.value_or(0)},
                              .skip_tokens = 0,
                              .max_decode_tokens = cache.options().max_decode_tokens,
                              .fills = cache.options().fills,
-                             .rates = cache.options().rates.value_or(plan::kTypicalRates),
+                             .rates = cache.options().rates.value_or(lanes::kTypicalRates),
                              .cancelled = &stops_};
   for (int32_t g = 0; g < cache.core().n_groups(); ++g) {
     options.slots.push_back(cache.core().slots(g).n_slots());

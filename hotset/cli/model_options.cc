@@ -253,7 +253,7 @@ Result<engine::DecodeResult> EngineSession::decode(std::span<const engine::Batch
 }
 
 Status EngineSession::report_statistics() {
-  const engine::DeviceCache* cache = engine_->cache();
+  const engine::CachedExperts* cache = engine_->cache();
   if (cache == nullptr) {
     log_info("--stats: the expert cache is off");
     return {};

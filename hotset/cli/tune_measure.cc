@@ -135,12 +135,12 @@ Result<TuneMeasurement> TuneMeasure::run_without_device(int n_threads) {
   return compute();
 }
 
-plan::LaneRates TuneMeasure::rates() const {
-  const plan::MachineRates found = lane_rates(*engine_);
-  if (!(found.link > 0 && found.cpu > 0 && found.device > 0)) return plan::kTypicalRates;
-  plan::LaneRates rates = {
+lanes::LaneRates TuneMeasure::rates() const {
+  const measure::MachineRates found = lane_rates(*engine_);
+  if (!(found.link > 0 && found.cpu > 0 && found.device > 0)) return lanes::kTypicalRates;
+  lanes::LaneRates rates = {
       .link_gb_per_s = found.link, .cpu_gb_per_s = found.cpu, .device_gb_per_s = found.device};
-  const plan::LaneCosts& costs = engine_->cache()->costs(0);
+  const lanes::LaneCosts& costs = engine_->cache()->costs(0);
   rates.launch_us = costs.upload_solo_us.fixed;
   rates.turn_us = costs.cpu_solo.turn_us;
   rates.rows_us = costs.rows_us;
@@ -211,7 +211,7 @@ Status TuneMeasure::record_next(const std::string& trace_path) {
 
 TuneMeasure::Counts TuneMeasure::counts() const {
   Counts counts;
-  const engine::DeviceCache* cache = engine_->cache();
+  const engine::CachedExperts* cache = engine_->cache();
   if (cache == nullptr) return counts;
   for (const CacheRow& row : cache_report(*engine_).rows) {
     if (row.batch != BatchClass::kOne) continue;

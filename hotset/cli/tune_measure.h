@@ -47,7 +47,7 @@ class TuneMeasure {
   Bytes most_cache() const { return most_; }
   Bytes expert_bytes() const { return all_experts_; }
   bool all_fit() const { return all_fit_; }
-  plan::LaneRates rates() const;  // as calibrated last
+  lanes::LaneRates rates() const;  // as calibrated last
   // What the runs compute: "text", "prompts FILE", or "random" for a model without a tokenizer.
   const std::string& tokens_name() const { return tokens_name_; }
 
