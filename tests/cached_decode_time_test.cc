@@ -191,7 +191,7 @@ TEST(VirtualTime, IsTheSlowestLaneOfEachLayerPlusRouting) {
 std::vector<uint64_t> uploads_by_layer(const engine::CachedExperts& cache) {
   std::vector<uint64_t> uploads;
   for (int32_t layer = 0; layer < kLayers; ++layer) {
-    uploads.push_back(cache.core().statistics(layer).total().uploads);
+    uploads.push_back(cache.core().counts(layer).total().uploads);
   }
   return uploads;
 }
@@ -248,7 +248,7 @@ TEST(CachedDecode, LateCopiesAndPageableMemoryChangeNothing) {
         const auto engine = make_engine(describe(path), options);
         ASSERT_NE(engine, nullptr);
         EXPECT_EQ(run_script(*engine), expected) << fault;
-        EXPECT_GT(engine->cache()->core().total_statistics().fills_entered, 0U);
+        EXPECT_GT(engine->cache()->core().total_counts().fills_entered, 0U);
       }
     }
   }

@@ -74,7 +74,8 @@ std::vector<float> prompts_without_cache(const std::filesystem::path& path) {
 // Experts of a layer that were streamed in prefills.
 int64_t n_streamed(const engine::Engine& engine, int64_t layer) {
   const auto& cache = *engine.cache();
-  return cache.totals(layer, BatchClass::kMore).streamed.count / cache.expert_bytes(layer).count;
+  return cache.core().counts(layer)[BatchClass::kMore].streamed_bytes.count /
+         cache.expert_bytes(layer).count;
 }
 
 // Whether `n_prefills` were streamed such that in some of them both halves of the staging area were

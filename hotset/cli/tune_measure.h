@@ -78,13 +78,8 @@ class TuneMeasure {
   Status create_engine();
   Status make_passages();
   Status generate(const std::vector<std::string>& prompts);
-  struct Counts {
-    double hits = 0;
-    double selected = 0;
-    double uploaded = 0;  // bytes
-    double cpu = 0;       // bytes
-  };
-  Counts counts() const;
+  // Of steps of one token, so far.
+  CacheCounts counts() const;
   Result<TuneMeasurement> compute();
 
   const TuneCommandOptions& options_;

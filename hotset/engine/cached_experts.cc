@@ -14,8 +14,7 @@ CachedExperts::CachedExperts(const LoadedModel& model, device::Device& device,
       experts_per_token_(static_cast<int32_t>(model.spec().router.n_expert_used)),
       pairs_(static_cast<size_t>(model.spec().router.n_expert),
              static_cast<size_t>(most_queued_tokens(options)) *
-                 static_cast<size_t>(model.spec().router.n_expert_used)),
-      totals_(static_cast<size_t>(model.spec().n_layer) * kBatchClasses) {}
+                 static_cast<size_t>(model.spec().router.n_expert_used)) {}
 
 Result<std::unique_ptr<CachedExperts>> CachedExperts::create(const LoadedModel& model,
                                                              device::Device& device,
@@ -78,22 +77,20 @@ Result<lanes::PlannedLookup> CachedExperts::plan(int64_t layer, std::span<const 
   if (learns()) learner_->lookup_begins(n_tokens, device_.now_us());
   HOTSET_TRY(plan_, planner_->plan(static_cast<int32_t>(layer), ids, n_tokens, experts_per_token_));
   learner_->lookup_is_planned(plan_.predicted_us);
-  total_index_ = total_index(layer, batch_class(n_tokens));
-  ++totals().splits[static_cast<size_t>(plan_.split)];
   if (guard_ && learner_->has_model(plan_.group)) {
     guard_->planned(plan_.predicted_us, plan_.cheapest_us,
                     learner_->no_cache_us(plan_.group, static_cast<double>(plan_.n_selected())));
   }
   HOTSET_TRY(const Bytes unused, transfers_->begin(plan_));
-  totals().unused += unused;
+  account().unused_bytes += unused;
   pairs_.list(plan_, transfers_->chunks(), core().slot_map(plan_.layer), ids);
   return plan_;
 }
 
 Status CachedExperts::learn_uploads(double us) {
   const Bytes n_bytes = expert_bytes(plan_.layer) * std::ssize(plan_.uploads);
-  totals().timed_upload_us += us;
-  totals().timed_upload += n_bytes;
+  account().timed_upload_us += us;
+  account().timed_upload_bytes += n_bytes;
   if (!learns()) return {};
   const auto use = plan_.cpu.empty() ? lanes::LaneUse::kSolo : lanes::LaneUse::kConcurrent;
   return learner_->learn_uploads(plan_.group, use, n_bytes, us);
@@ -116,7 +113,7 @@ Result<ServedLookup> AwaitedLookup::plan(std::span<const int32_t> ids) && {
 }
 
 const LookupPairs& ServedLookup::pairs() const { return owner_->pairs_; }
-LaneTotals& ServedLookup::totals() { return owner_->totals(); }
+CacheCounts& ServedLookup::account() { return owner_->account(); }
 
 Result<QueuedUploads> ServedLookup::queue_uploads() {
   const size_t n = n_uploads();
@@ -124,7 +121,7 @@ Result<QueuedUploads> ServedLookup::queue_uploads() {
   if (n == 0) return queued;
   const double start_us = owner_->device_.now_us();
   HOTSET_RETURN_IF_ERROR(owner_->transfers_->queue_uploads(plan_.layer, plan_.uploads));
-  totals().uploaded += owner_->expert_bytes(plan_.layer) * static_cast<int64_t>(n);
+  account().uploaded_bytes += owner_->expert_bytes(plan_.layer) * static_cast<int64_t>(n);
   if (owner_->device_.info().virtual_clock) {
     const double end_us = owner_->device_.event_time_us(owner_->transfers_->uploaded());
     HOTSET_RETURN_IF_ERROR(owner_->learn_uploads(end_us - start_us));
@@ -134,14 +131,15 @@ Result<QueuedUploads> ServedLookup::queue_uploads() {
 
 Status ServedLookup::queue_fills() {
   HOTSET_RETURN_IF_ERROR(owner_->transfers_->queue_fills(plan_.fills));
-  for (const Fill& fill : plan_.fills) totals().filled += owner_->expert_bytes(fill.key.layer);
+  for (const Fill& fill : plan_.fills)
+    account().filled_bytes += owner_->expert_bytes(fill.key.layer);
   return {};
 }
 
 Status ServedLookup::finish(double cpu_us) && {
   const size_t n_experts = plan_.cpu.size() + (plan_.all_on_cpu ? plan_.hits.size() : 0);
-  totals().cpu_us += cpu_us;
-  totals().cpu_read += owner_->expert_bytes(plan_.layer) * static_cast<int64_t>(n_experts);
+  account().cpu_us += cpu_us;
+  account().cpu_bytes += owner_->expert_bytes(plan_.layer) * static_cast<int64_t>(n_experts);
   if (!owner_->learns()) return {};
   const size_t n_pairs = pairs().cpu().size() + (plan_.all_on_cpu ? pairs().hits().size() : 0);
   const auto use = plan_.n_crossing() == 0 ? lanes::LaneUse::kSolo : lanes::LaneUse::kConcurrent;
@@ -163,7 +161,7 @@ Status QueuedUploads::sample_time(double start_us) {
 Status StagedChunks::queue(size_t index) {
   const int32_t layer = owner_->plan_.layer;
   const StreamChunk& chunk = owner_->transfers_->chunks()[index];
-  owner_->totals().streamed += owner_->expert_bytes(layer) * std::ssize(chunk.experts);
+  owner_->account().streamed_bytes += owner_->expert_bytes(layer) * std::ssize(chunk.experts);
   return owner_->transfers_->queue_chunk(layer, index);
 }
 

@@ -19,7 +19,6 @@
 #include "hotset/device/device.h"
 #include "hotset/engine/cache_options.h"
 #include "hotset/engine/expert_transfers.h"
-#include "hotset/engine/lane_totals.h"
 #include "hotset/engine/loaded_model.h"
 #include "hotset/engine/lookup_pairs.h"
 #include "hotset/engine/served_lookup.h"
@@ -84,10 +83,6 @@ class CachedExperts {
   // What never-slower lets be used now.
   lanes::CacheUse use() const { return guard_ ? guard_->use() : lanes::CacheUse::kFull; }
 
-  const LaneTotals& totals(int64_t layer, BatchClass batch) const {
-    return totals_[total_index(layer, batch)];
-  }
-
  private:
   friend class AwaitedLookup;
   friend class ServedLookup;
@@ -99,9 +94,9 @@ class CachedExperts {
   Result<lanes::PlannedLookup> plan(int64_t layer, std::span<const int32_t> ids, int32_t n_tokens);
   // The uploads of a lookup took `us`.
   Status learn_uploads(double us);
-  LaneTotals& totals() { return totals_[total_index_]; }
-  static size_t total_index(int64_t layer, BatchClass batch) {
-    return static_cast<size_t>(layer) * kBatchClasses + static_cast<size_t>(batch);
+  // The account of the lookup that is served.
+  CacheCounts& account() {
+    return planner_->cache().account(plan_.layer, batch_class(plan_.n_tokens));
   }
 
   device::Device& device_;
@@ -115,8 +110,6 @@ class CachedExperts {
   LookupPairs pairs_;          // of the lookup that is served
   lanes::PlannedLookup plan_;  // of it
   int64_t n_upload_lookups_ = 0;
-  std::vector<LaneTotals> totals_;  // [n_layer, kBatchClasses]
-  size_t total_index_ = 0;
 };
 
 }  // namespace hotset::engine

@@ -326,7 +326,7 @@ Status DeviceExecutor::serve(AwaitedLookup awaited, int64_t layer, size_t index,
     profile_->add(device::Track::kHost, lanes::split_label(lookup.plan().split), label_layer,
                   plan_start_us, start_us - plan_start_us);
   }
-  lookup.totals().wait_us += plan_start_us - wait_start_us;
+  lookup.account().wait_us += plan_start_us - wait_start_us;
   n_listed_ = 0;
   if (lookup.plan().all_on_cpu) {
     HOTSET_RETURN_IF_ERROR(lookup.queue_fills());

@@ -16,8 +16,8 @@
 #include <span>
 
 #include "hotset/base/error.h"
+#include "hotset/cache/cache_counts.h"
 #include "hotset/engine/expert_transfers.h"
-#include "hotset/engine/lane_totals.h"
 #include "hotset/engine/lookup_pairs.h"
 #include "hotset/lanes/planned_lookup.h"
 
@@ -73,7 +73,8 @@ class [[nodiscard]] ServedLookup {
   // Distinct experts that are uploaded into slots and waited for as a whole; a prefill's are in its
   // chunks.
   size_t n_uploads() const { return plan_.is_streamed ? 0 : plan_.uploads.size(); }
-  LaneTotals& totals();
+  // Where what is done for it is counted.
+  CacheCounts& account();
 
   // Queues the copies of the uploads. Errors: kDevice, kInvalidArgument.
   Result<QueuedUploads> queue_uploads();

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "hotset/base/random.h"
+#include "hotset/lanes/lanes_testing.h"
 
 // Every operator new of the program is counted.
 namespace {
@@ -42,6 +43,9 @@ void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 void operator delete[](void* memory, size_t) noexcept { std::free(memory); }
 
 namespace hotset::lanes {
+
+int64_t allocations_so_far() { return n_allocations; }
+
 namespace {
 
 using testing::ElementsAre;

@@ -213,6 +213,13 @@ Split LookupPlanner::split_of(const PlannedLookup& plan) {
 }
 
 void LookupPlanner::note(const Lookup& lookup, const PlannedLookup& plan) {
+  CacheCounts& counts = cache_.account(plan.layer, batch_class(plan.n_tokens));
+  ++(counts.*split_count(plan.split));
+  if (plan.is_streamed) {
+    // The cache knows only that they got no slot.
+    counts.streamed -= plan.cpu.size();
+    counts.cpu += plan.cpu.size();
+  }
   if (!plan.is_streamed) {
     all_on_cpu_share_[static_cast<size_t>(plan.layer)].observe(plan.all_on_cpu ? 1 : 0);
   }

@@ -112,7 +112,7 @@ class LookupPlanner {
                       std::span<const int32_t> ids, PlannedLookup& plan);
   Status commit_streamed(const Lookup& lookup, const CostedLookup& costed, PlannedLookup& plan);
   static Split split_of(const PlannedLookup& plan);
-  // What the next lookups are expected to be like.
+  // Counts the lookup, and what the next ones are expected to be like.
   void note(const Lookup& lookup, const PlannedLookup& plan);
   void pass_time(const PlannedLookup& plan);
 

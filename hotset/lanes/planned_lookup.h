@@ -27,6 +27,8 @@ inline constexpr size_t kSplits = 6;
 std::string_view split_name(Split split);
 // As profiles have it: "plan: hits". A string literal.
 const char* split_label(Split split);
+// Where the account counts lookups of it.
+uint64_t CacheCounts::* split_count(Split split);
 
 // What a split was decided by.
 enum class SplitReason : uint8_t {

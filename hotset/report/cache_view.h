@@ -1,8 +1,8 @@
 // What the server shows of the expert cache and of a replay beside it, without knowing what either
 // is made of: the command line fills this interface with the engine's cache and the simulator.
 // Thread-compatible: plain values; the interface as stated.
-#ifndef HOTSET_BASE_CACHE_REPORTER_H_
-#define HOTSET_BASE_CACHE_REPORTER_H_
+#ifndef HOTSET_REPORT_CACHE_VIEW_H_
+#define HOTSET_REPORT_CACHE_VIEW_H_
 
 #include <cstdint>
 #include <optional>
@@ -11,36 +11,14 @@
 #include <vector>
 
 #include "hotset/base/units.h"
+#include "hotset/cache/cache_counts.h"
 
-namespace hotset {
-
-// Counts since the start. Experts are distinct ones per lookup.
-struct CacheTotals {
-  uint64_t lookups = 0;
-  uint64_t tokens = 0;
-  uint64_t selected = 0;
-  uint64_t hits = 0;
-  uint64_t uploads = 0;
-  uint64_t cpu = 0;
-  uint64_t streamed = 0;
-  uint64_t fills = 0;
-  uint64_t evictions = 0;
-  Bytes uploaded;
-  Bytes filled;
-  Bytes cpu_read;
-  double upload_us = 0;  // 0 where the device does not tell
-  double cpu_us = 0;
-  double wait_us = 0;
-
-  double hit_rate() const {
-    return selected > 0 ? static_cast<double>(hits) / static_cast<double>(selected) : 0;
-  }
-};
+namespace hotset::report {
 
 struct CacheLayerView {
   int32_t layer = 0;
   int32_t group = 0;
-  CacheTotals totals = {};
+  CacheCounts totals = {};
   std::vector<bool> is_resident = {};  // [n_expert]
   std::vector<float> uses = {};        // [n_expert], recent ones, decayed; empty: not counted
 };
@@ -73,7 +51,7 @@ struct CacheView {
   Bytes device_memory = {};
   std::vector<CacheGroupView> groups = {};
   std::vector<CacheLayerView> layers = {};
-  CacheTotals totals = {};
+  CacheCounts totals = {};
   std::optional<CacheComparison> comparison = {};
 };
 
@@ -83,9 +61,9 @@ class CacheReporter {
   // Called between two steps, on the thread that drives the engine.
   virtual CacheView view() = 0;
   // The same without layers, groups and memory: cheap.
-  virtual CacheTotals totals() = 0;
+  virtual CacheCounts totals() = 0;
 };
 
-}  // namespace hotset
+}  // namespace hotset::report
 
-#endif  // HOTSET_BASE_CACHE_REPORTER_H_
+#endif  // HOTSET_REPORT_CACHE_VIEW_H_
