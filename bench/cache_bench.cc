@@ -1,4 +1,5 @@
-// What planning one lookup costs: classify and commit, batch 1, all layers in turn.
+// What planning one lookup costs, with a fixed share and with share auto: batch 1, all layers in
+// turn.
 // items_per_second are lookups; `allocations` and `misses` are per lookup.
 #include <benchmark/benchmark.h>
 #include <fmt/core.h>
@@ -8,11 +9,14 @@
 #include <cstdlib>
 #include <memory>
 #include <new>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "hotset/base/random.h"
 #include "hotset/cache/expert_cache.h"
+#include "hotset/lanes/lookup_planner.h"
 
 namespace {
 std::atomic<int64_t> n_allocations = 0;
@@ -72,19 +76,20 @@ ExpertCache make_cache(const Shape& shape, const std::string& policy, double cac
 }
 
 void plan_lookups(benchmark::State& state, const Shape& shape, const std::string& policy,
-                  double cached_part) {
+                  std::optional<double> share, double cached_part) {
   const std::vector<int32_t> ids = make_ids(shape);
-  ExpertCache cache = make_cache(shape, policy, cached_part);
+  auto planner = lanes::LookupPlanner::create(make_cache(shape, policy, cached_part),
+                                              {.cpu_share = share}, lanes::kTypicalRates)
+                     .value();
   const auto k = static_cast<size_t>(shape.k);
   const size_t n_lookups = ids.size() / k;
   const auto plan = [&](size_t i) {
     const std::span<const int32_t> of_lookup = std::span(ids).subspan(i * k, k);
     const auto layer = static_cast<int32_t>(i % kLayers);
-    const auto lookup = cache.classify(layer, of_lookup, 1, shape.k);
-    if (!lookup || !cache.commit(*lookup, {})) std::abort();
+    if (!planner.complete_fills() || !planner.plan(layer, of_lookup, 1, shape.k)) std::abort();
   };
   for (size_t i = 0; i < n_lookups; i++) plan(i);  // fills the cache
-  cache.reset_statistics();
+  planner.cache().reset_counts();
   const int64_t allocations_before = n_allocations;
   size_t i = 0;
   for (auto _ : state) {
@@ -92,24 +97,27 @@ void plan_lookups(benchmark::State& state, const Shape& shape, const std::string
     if (++i == n_lookups) i = 0;
   }
   const int64_t allocations = n_allocations - allocations_before;
-  const LookupCounts counts = cache.total_statistics();
+  const CacheCounts counts = planner.cache().total_counts();
   state.SetItemsProcessed(state.iterations());
   state.counters["allocations"] =
       static_cast<double>(allocations) / static_cast<double>(counts.lookups);
   state.counters["misses"] =
-      static_cast<double>(counts.uploads) / static_cast<double>(counts.lookups);
+      static_cast<double>(counts.uploads + counts.cpu) / static_cast<double>(counts.lookups);
 }
 
 const int kRegistered = [] {
   for (const Shape& shape : kShapes) {
     for (const char* policy : {"class_lru", "crf", "crf-blend", "crf-auto", "lru"}) {
-      const auto add = [&](const char* name, double cached_part) {
+      const auto add = [&](const char* share_name, std::optional<double> share, const char* name,
+                           double cached_part) {
         benchmark::RegisterBenchmark(
-            fmt::format("plan/{}/{}/{}", shape.name, policy, name),
-            [=](auto& state) { plan_lookups(state, shape, policy, cached_part); });
+            fmt::format("plan/{}/{}/{}/{}", shape.name, policy, share_name, name),
+            [=](auto& state) { plan_lookups(state, shape, policy, share, cached_part); });
       };
-      add("all_hit", 1.0);
-      add("30%_missing", 0.7);
+      for (const auto& [name, cached_part] : {std::pair("all_hit", 1.0), {"30%_missing", 0.7}}) {
+        add("share_0", 0.0, name, cached_part);
+        add("share_auto", std::nullopt, name, cached_part);
+      }
     }
   }
   return 0;

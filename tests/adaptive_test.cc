@@ -17,7 +17,6 @@ namespace hotset::test {
 namespace {
 
 using engine::EngineOptions;
-using engine::LaneTotals;
 
 EngineOptions adaptive_options(const std::string& device, Bytes cache) {
   EngineOptions options = cache_options(device, cache);
@@ -145,10 +144,10 @@ class Prefetch : public testing::Test {
     const auto expected = decode(*alone_, as_batch(ids, true, position));
     EXPECT_EQ(decode(*streaming_, as_batch(ids, true, position)), expected);
   }
-  LaneTotals totals() const {
-    LaneTotals sum;
+  CacheCounts totals() const {
+    CacheCounts sum;
     for (int32_t layer = 0; layer < 4; ++layer) {
-      sum += streaming_->cache()->totals(layer, BatchClass::kMore);
+      sum += streaming_->cache()->core().counts(layer)[BatchClass::kMore];
     }
     return sum;
   }
@@ -182,7 +181,7 @@ TEST_F(Prefetch, CopiesTheFirstChunkBeforeItsRoutingIsKnown) {
   prompt(some_ids(100, 6));
   prompt(some_ids(100, 7));
   EXPECT_GE(n_ahead() - n_before, 7);  // of two prompts and four layers, all but the very first
-  EXPECT_EQ(totals().unused, Bytes{});
+  EXPECT_EQ(totals().unused_bytes, Bytes{});
 }
 
 TEST_F(Prefetch, StopsWhereFewExpertsAreNeeded) {
@@ -192,11 +191,11 @@ TEST_F(Prefetch, StopsWhereFewExpertsAreNeeded) {
   for (int32_t i = 0; i < 8; ++i) {
     prompt(some_ids(100, static_cast<uint64_t>(6 + i)));
     prompt(one_token(17 + i));
-    const Bytes unused = totals().unused;
+    const Bytes unused = totals().unused_bytes;
     prompt(one_token(40 + i));  // and is not tried again
-    EXPECT_EQ(totals().unused, unused);
+    EXPECT_EQ(totals().unused_bytes, unused);
   }
-  EXPECT_GT(totals().unused, Bytes{});
+  EXPECT_GT(totals().unused_bytes, Bytes{});
 }
 
 TEST(StreamingPrefill, IsNeverMuchSlowerThanWithoutACache) {
@@ -222,12 +221,12 @@ class Shares {
   explicit Shares(engine::Engine& engine) : engine_(engine) {}
 
   double decode_tokens(int32_t n) {
-    const LookupCounts before = engine_.cache()->core().total_statistics();
+    const CacheCounts before = engine_.cache()->core().total_counts();
     for (int32_t i = 0; i < n; ++i) {
       const std::vector<int32_t> id = some_ids(1, 1000 + static_cast<uint64_t>(n_decoded_++));
       decode(engine_, as_batch(id, true, engine_.next_position(0)));
     }
-    const LookupCounts after = engine_.cache()->core().total_statistics();
+    const CacheCounts after = engine_.cache()->core().total_counts();
     const auto uploads = static_cast<double>(after.uploads - before.uploads);
     const auto cpu = static_cast<double>(after.cpu - before.cpu);
     return uploads + cpu > 0 ? uploads / (uploads + cpu) : 0;

@@ -1,14 +1,18 @@
-// What the engine's cache counted is what a replay of its routing counts, for every setting: both
-// drive the same objects.
+// Every decision of the engine's cache is the one that a replay of its routing makes, and that the
+// planner makes when it is driven by hand, for every setting; so are the counts.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "hotset/engine/routing_recorder.h"
+#include "hotset/lanes/lookup_planner.h"
 #include "hotset/sim/replay.h"
+#include "hotset/sim/trace_cache.h"
 #include "tests/cached_decode.h"
 
 namespace hotset::test {
@@ -23,7 +27,7 @@ std::filesystem::path path_of(const std::string& model) {
   return model == kDemo ? demo_model() : model_of(model);
 }
 
-sim::ReplayOptions replay_options(const engine::DeviceCache& cache) {
+sim::ReplayOptions replay_options(const engine::CachedExperts& cache) {
   sim::ReplayOptions options{.policy = cache.options().policy,
                              .share = {.is_auto = !cache.options().cpu_share,
                                        .fixed = cache.options().cpu_share.value_or(0)},
@@ -37,22 +41,65 @@ sim::ReplayOptions replay_options(const engine::DeviceCache& cache) {
   return options;
 }
 
-engine::LaneTotals lane_totals(const engine::Engine& engine) {
-  engine::LaneTotals total;
-  for (int64_t layer = 0; layer < engine.spec().n_layer; ++layer) {
-    for (int i = 0; i < kBatchClasses; ++i) {
-      total += engine.cache()->totals(layer, static_cast<BatchClass>(i));
-    }
+// Writes down what is decided, a line per lookup.
+class Decisions final : public lanes::PlanInterceptor {
+ public:
+  void planned(const Lookup&, lanes::PlannedLookup& plan) override {
+    const auto list = [](const auto& items, auto text) {
+      std::string line;
+      for (const auto& item : items) line += " " + text(item);
+      return line;
+    };
+    const auto expert = [](int32_t e) { return std::to_string(e); };
+    const auto placed = [](const auto& at) { return fmt::format("{}>{}", at.expert, at.slot); };
+    const auto keyed = [](const auto& at) {
+      return fmt::format("{}.{}>{}", at.key.layer, at.key.expert, at.slot);
+    };
+    lines_.push_back(fmt::format(
+        "layer {} of {} tokens: hits{}, uploads{}, streamed{}, cpu{}, evicts{}, fills{}: {} by {}, "
+        "{:.9g} us, at best {:.9g}",
+        plan.layer, plan.n_tokens, list(plan.hits, placed), list(plan.uploads, placed),
+        list(plan.streamed, expert), list(plan.cpu, expert), list(plan.evictions, keyed),
+        list(plan.fills, keyed), lanes::split_name(plan.split), lanes::reason_name(plan.reason),
+        plan.predicted_us, plan.cheapest_us));
   }
-  return total;
+
+  std::vector<std::string> take() { return std::exchange(lines_, {}); }
+
+ private:
+  std::vector<std::string> lines_;
+};
+
+// What a planner that is driven by hand decides for the lookups of a trace.
+std::vector<std::string> decided_by_hand(TraceReader trace, const sim::ReplayOptions& options) {
+  Decisions decisions;
+  std::vector<CacheGroup> groups;
+  for (size_t g = 0; g < trace.header().groups.size(); ++g) {
+    groups.push_back(
+        {.spec = sim::group_spec(trace.header().groups[g]), .n_slots = options.slots[g]});
+  }
+  auto cache = ExpertCache::create(std::move(groups), options.policy);
+  EXPECT_TRUE(cache);
+  lanes::LookupRules rules{
+      .batch = options.max_decode_tokens, .fills = options.fills, .interceptor = &decisions};
+  if (!options.share.is_auto) rules.cpu_share = options.share.fixed;
+  auto planner = lanes::LookupPlanner::create(*std::move(cache), rules, options.rates);
+  EXPECT_TRUE(planner);
+  while (true) {
+    const auto lookup = trace.next();
+    if (!lookup || *lookup == nullptr) break;
+    EXPECT_TRUE(planner->complete_fills());
+    EXPECT_TRUE(planner->plan((*lookup)->layer, (*lookup)->ids, (*lookup)->n_tokens(),
+                              (*lookup)->experts_per_token));
+  }
+  return decisions.take();
 }
 
 void expect_equal(const engine::Engine& engine, const sim::ReplayResult& replayed) {
-  const LookupCounts counts = engine.cache()->core().total_statistics();
+  const CacheCounts counts = engine.cache()->core().total_counts();
   EXPECT_GT(counts.lookups, 0U);
   EXPECT_EQ(counts.lookups, static_cast<uint64_t>(replayed.lookups));
   EXPECT_EQ(counts.hits, static_cast<uint64_t>(replayed.hits));
-  // What a prefill streams crosses the link in a replay.
   EXPECT_EQ(counts.uploads + counts.streamed, static_cast<uint64_t>(replayed.uploads));
   EXPECT_EQ(counts.cpu, static_cast<uint64_t>(replayed.cpu));
   EXPECT_EQ(counts.evictions, static_cast<uint64_t>(replayed.evictions));
@@ -61,12 +108,16 @@ void expect_equal(const engine::Engine& engine, const sim::ReplayResult& replaye
 
   const Bytes expert = engine.cache()->core().spec(0).bytes_per_expert();
   const auto times = [&](uint64_t n) { return expert * static_cast<int64_t>(n); };
-  const engine::LaneTotals lanes = lane_totals(engine);
-  EXPECT_EQ(lanes.filled, times(counts.fills));
-  EXPECT_GE(lanes.uploaded + lanes.streamed, times(counts.uploads));
-  EXPECT_GE(lanes.cpu_read, times(counts.cpu));
-  EXPECT_EQ(lanes.uploaded + lanes.cpu_read + lanes.streamed,
-            times(counts.uploads + counts.cpu + counts.streamed));
+  EXPECT_EQ(counts.filled_bytes, times(counts.fills));
+  // A prefill's inserts pass as streamed ones.
+  EXPECT_EQ(counts.uploaded_bytes + counts.streamed_bytes, times(counts.uploads + counts.streamed));
+  // Where the CPU computes everything, resident experts too.
+  EXPECT_GE(counts.cpu_bytes, times(counts.cpu));
+  if (counts.split_all_on_cpu == 0) {
+    EXPECT_EQ(counts.cpu_bytes, times(counts.cpu));
+  }
+  EXPECT_EQ(replayed.upload_bytes, times(counts.uploads + counts.streamed + counts.fills));
+  EXPECT_EQ(replayed.cpu_bytes, times(counts.cpu));
 }
 
 // Decodes the script with a cache, and replays what the recorder wrote and what it kept.
@@ -74,7 +125,9 @@ void expect_replay_counts(const std::filesystem::path& model, EngineOptions opti
   const TemporaryFolder folder;
   const std::string trace = folder / "trace.mct";
   RoutingRecorder recorder({.path = trace, .memory = mib(64)});
+  Decisions decisions;
   options.observe_routing = recorder.observer();
+  options.cache.interceptor = &decisions;
   const auto engine = make_engine(describe(model), options);
   ASSERT_NE(engine, nullptr);
   ASSERT_NE(engine->cache(), nullptr);
@@ -86,14 +139,20 @@ void expect_replay_counts(const std::filesystem::path& model, EngineOptions opti
   const Status ended = recorder.end();
   ASSERT_TRUE(ended) << ended.error().message;
 
+  const std::vector<std::string> decided = decisions.take();
+  sim::ReplayOptions replay = replay_options(*engine->cache());
+  replay.interceptor = &decisions;
   for (const bool from_file : {true, false}) {
     SCOPED_TRACE(from_file ? "file" : "memory");
     const auto replayed =
-        sim::replay([&] { return from_file ? TraceReader::open(trace) : recorder.kept(); },
-                    replay_options(*engine->cache()));
+        sim::replay([&] { return from_file ? TraceReader::open(trace) : recorder.kept(); }, replay);
     ASSERT_TRUE(replayed) << replayed.error().message;
     expect_equal(*engine, *replayed);
+    EXPECT_EQ(decisions.take(), decided);
   }
+  auto reader = TraceReader::open(trace);
+  ASSERT_TRUE(reader);
+  EXPECT_EQ(decided_by_hand(*std::move(reader), replay), decided);
 }
 
 class EngineCounts : public testing::TestWithParam<std::tuple<std::string, int64_t>> {};
@@ -109,7 +168,7 @@ TEST_P(EngineCounts, AreThoseOfAReplay) {
         SCOPED_TRACE(fmt::format("share {}, {}, fills {}", share.value_or(-1), policy, fills));
         EngineOptions options = cache_options("emu:clock=virtual", budget_for(path, n_slots));
         options.cache = {
-            .policy = policy, .cpu_share = share, .fills = fills, .rates = plan::kTypicalRates};
+            .policy = policy, .cpu_share = share, .fills = fills, .rates = lanes::kTypicalRates};
         expect_replay_counts(path, options);
       }
     }
@@ -123,19 +182,26 @@ TEST_P(EngineCounts, AreThoseOfAReplayForOtherPrefillLimits) {
     SCOPED_TRACE(max_decode_tokens);
     EngineOptions options = cache_options("emu:clock=virtual", budget_for(path, n_slots));
     options.cache.max_decode_tokens = max_decode_tokens;
-    options.cache.rates = plan::kTypicalRates;
+    options.cache.rates = lanes::kTypicalRates;
     options.cache.cpu_share = 0.5;
     expect_replay_counts(path, options);
   }
 }
 
 std::string test_name(const testing::TestParamInfo<std::tuple<std::string, int64_t>>& p) {
-  return std::get<0>(p.param) + "_" + std::to_string(std::get<1>(p.param));
+  std::string name = std::get<0>(p.param) + "_" + std::to_string(std::get<1>(p.param));
+  std::ranges::replace(name, '-', '_');
+  return name;
 }
 
 INSTANTIATE_TEST_SUITE_P(Random, EngineCounts,
                          testing::Combine(testing::Values("qwen3moe", "qwen2moe", "olmoe", "llama"),
                                           testing::Values(4, 12, 24)),
+                         test_name);
+INSTANTIATE_TEST_SUITE_P(OtherRandom, EngineCounts,
+                         testing::Combine(testing::Values("gpt-oss", "glm4moe", "granitemoe",
+                                                          "deepseek2", "dots1"),
+                                          testing::Values(12)),
                          test_name);
 INSTANTIATE_TEST_SUITE_P(Demo, EngineCounts,
                          testing::Combine(testing::Values(kDemo), testing::Values(4, 26, 128)),
@@ -146,7 +212,7 @@ TEST(EngineCounts, AreThoseOfAReplayWithLayersOnTheCpu) {
   const auto path = model_of("qwen3moe");
   EngineOptions options = cache_options("emu:clock=virtual", budget_for(path, 12));
   options.n_gpu_layers = 2;
-  options.cache.rates = plan::kTypicalRates;
+  options.cache.rates = lanes::kTypicalRates;
   expect_replay_counts(path, options);
 }
 

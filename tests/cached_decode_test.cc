@@ -37,7 +37,7 @@ TEST_P(SameBits, ForEverySizeSharePolicyAndOrder) {
         ASSERT_EQ(core.slots(0).n_slots(), std::min(n_slots, core.spec(0).n_experts()));
         EXPECT_EQ(run_script(*engine), expected)
             << "share " << share << ", " << policy << ", fills " << fills;
-        const LookupCounts counts = core.total_statistics();
+        const CacheCounts counts = core.total_counts();
         EXPECT_EQ(counts.lookups > 0, !resident);
         if (resident) return;  // nothing else matters
         EXPECT_GT(counts.hits, 0U);

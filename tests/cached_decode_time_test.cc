@@ -12,6 +12,7 @@
 
 #include "hotset/cache/expert_cache.h"
 #include "hotset/cache/fixed_share.h"
+#include "hotset/engine/expert_groups.h"
 #include "tests/cached_decode.h"
 
 namespace hotset::test {
@@ -59,8 +60,8 @@ class TimeModel {
     const auto path = model_of("qwen3moe");
     auto device = device::open_device(kDevice, {});
     HOTSET_CHECK(device.has_value());
-    auto groups = engine::DeviceCache::form_groups(describe(path), **device,
-                                                   {.first_device_layer = 0}, *options.cache_bytes);
+    auto groups = engine::device_groups(describe(path), **device, {.first_device_layer = 0},
+                                        *options.cache_bytes);
     HOTSET_CHECK(groups.has_value() && groups->size() == 1 && (*groups)[0].n_slots == n_slots);
     for (const Bytes bytes : (*groups)[0].spec.expert_bytes) {
       tensor_bytes_.push_back(static_cast<double>(bytes.count));
@@ -187,10 +188,10 @@ TEST(VirtualTime, IsTheSlowestLaneOfEachLayerPlusRouting) {
   }
 }
 
-std::vector<uint64_t> uploads_by_layer(const engine::DeviceCache& cache) {
+std::vector<uint64_t> uploads_by_layer(const engine::CachedExperts& cache) {
   std::vector<uint64_t> uploads;
   for (int32_t layer = 0; layer < kLayers; ++layer) {
-    uploads.push_back(cache.core().statistics(layer).total().uploads);
+    uploads.push_back(cache.core().counts(layer).total().uploads);
   }
   return uploads;
 }
@@ -247,7 +248,7 @@ TEST(CachedDecode, LateCopiesAndPageableMemoryChangeNothing) {
         const auto engine = make_engine(describe(path), options);
         ASSERT_NE(engine, nullptr);
         EXPECT_EQ(run_script(*engine), expected) << fault;
-        EXPECT_GT(engine->cache()->core().total_statistics().fills_entered, 0U);
+        EXPECT_GT(engine->cache()->core().total_counts().fills_entered, 0U);
       }
     }
   }

@@ -222,7 +222,7 @@ TEST(DeviceEngine, ExpertsOfEveryTypeAreTheSameBits) {
     ASSERT_NE(cached->cache(), nullptr);
     EXPECT_EQ(cached->cache()->core().slots(0).n_slots(), 2);
     EXPECT_EQ(prompt_and_decode(*cached, 9), expected);
-    EXPECT_GT(cached->cache()->core().total_statistics().uploads, 0U);
+    EXPECT_GT(cached->cache()->core().total_counts().uploads, 0U);
     // Where the device has no kernel for it, the CPU computes them.
     options.device = fmt::format("emu:clock=virtual,refuse_type={}", ggml_type_name(type));
     const auto refused = make_engine(describe(path), options);

@@ -57,7 +57,7 @@ class Decoder {
     for (; n_tokens_ < n; ++n_tokens_) {
       if (n_tokens_ % kContext == 0) engine_->forget(0, 0, INT32_MAX);
       const auto id = some_ids(1, 1000 + static_cast<uint64_t>(n_tokens_));
-      is_unused_ = engine_->cache() != nullptr && engine_->cache()->use() == plan::CacheUse::kNone;
+      is_unused_ = engine_->cache() != nullptr && engine_->cache()->use() == lanes::CacheUse::kNone;
       logits_ = decode(*engine_, as_batch(id, true, engine_->next_position(0)));
       after_each();
     }
@@ -69,12 +69,12 @@ class Decoder {
   const std::vector<float>& logits() const { return logits_; }
   // As it was for the last token.
   bool is_unused() const { return is_unused_; }
-  uint64_t n_lookups() const { return engine_->cache()->core().total_statistics().lookups; }
+  uint64_t n_lookups() const { return engine_->cache()->core().total_counts().lookups; }
   Bytes uploaded_and_filled() const {
     Bytes sum;
     for (int32_t layer = 0; layer < kLayers; ++layer) {
-      const engine::LaneTotals& totals = engine_->cache()->totals(layer, BatchClass::kOne);
-      sum += totals.uploaded + totals.filled;
+      const CacheCounts& totals = engine_->cache()->core().counts(layer)[BatchClass::kOne];
+      sum += totals.uploaded_bytes + totals.filled_bytes;
     }
     return sum;
   }

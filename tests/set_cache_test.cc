@@ -18,14 +18,14 @@ engine::CacheOptions fixed(double share) { return {.cpu_share = share}; }
 
 struct Outcome {
   std::vector<float> logits;
-  LookupCounts counts;
+  CacheCounts counts;
   bool operator==(const Outcome&) const = default;
 };
 
 Outcome outcome(engine::Engine& engine) {
   engine.forget(0, 0, INT32_MAX);
   Outcome outcome{.logits = test::run_script(engine), .counts = {}};
-  if (engine.cache() != nullptr) outcome.counts = engine.cache()->core().total_statistics();
+  if (engine.cache() != nullptr) outcome.counts = engine.cache()->core().total_counts();
   return outcome;
 }
 

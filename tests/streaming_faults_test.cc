@@ -31,16 +31,16 @@ constexpr int64_t kSlots = 6;  // of 48 experts: most of a prefill must pass thr
 
 // A machine whose link is worth using for about all of a prefill's misses, and one with which the
 // CPU takes a part of them. Given, not measured: what is streamed must not hang on the real clock.
-constexpr plan::LaneRates kFastLink = {
+constexpr lanes::LaneRates kFastLink = {
     .link_gb_per_s = 100, .cpu_gb_per_s = 1, .device_gb_per_s = 200};
-constexpr plan::LaneRates kBothLanes = {
+constexpr lanes::LaneRates kBothLanes = {
     .link_gb_per_s = 2, .cpu_gb_per_s = 1, .device_gb_per_s = 200};
 
 // Who decides what crosses the link.
 struct Split {
   const char* name;
   std::optional<double> share;  // none: auto
-  std::optional<plan::LaneRates> rates;
+  std::optional<lanes::LaneRates> rates;
 };
 const std::vector<Split> kSplits = {{"share 0", 0.0, kFastLink},
                                     {"share 0.5", 0.5, kFastLink},
@@ -74,7 +74,8 @@ std::vector<float> prompts_without_cache(const std::filesystem::path& path) {
 // Experts of a layer that were streamed in prefills.
 int64_t n_streamed(const engine::Engine& engine, int64_t layer) {
   const auto& cache = *engine.cache();
-  return cache.totals(layer, BatchClass::kMore).streamed.count / cache.expert_bytes(layer).count;
+  return cache.core().counts(layer)[BatchClass::kMore].streamed_bytes.count /
+         cache.expert_bytes(layer).count;
 }
 
 // Whether `n_prefills` were streamed such that in some of them both halves of the staging area were

@@ -115,7 +115,7 @@ TEST_P(Allocation, PlanningAllocatesNothing) {
   }
   EXPECT_EQ(n_allocations - before, 0);
   EXPECT_GT(before, 0) << "the counter counts";
-  const LookupCounts counts = cache.total_statistics();
+  const CacheCounts counts = cache.total_counts();
   EXPECT_GT(counts.hits, 0U);
   if (GetParam() != "unbounded") {
     EXPECT_GT(counts.cpu, 0U);

@@ -115,7 +115,7 @@ Result<LookupPlan> ExpertCache::commit(const Lookup& lookup, const Decision& dec
   if (group.policy) group.policy->on_lookup(layer.layer_index, s.uses);
   s.place_uploads(group, first_expert, n_places);
   if (decision.max_fills > 0) s.queue_fills(group, first_expert, n_places, decision.max_fills);
-  return s.finish(layer, group, &LookupCounts::cpu);
+  return s.finish(layer, group, &CacheCounts::cpu);
 }
 
 Result<LookupPlan> ExpertCache::commit_prefill(const Lookup& lookup, int32_t max_inserts) {
@@ -134,14 +134,14 @@ Result<LookupPlan> ExpertCache::commit_prefill(const Lookup& lookup, int32_t max
   const size_t n_places = s.choose_inserts(group, first_expert, max_inserts);
   if (group.policy) group.policy->on_lookup(layer.layer_index, s.uses);
   s.place_uploads(group, first_expert, n_places);
-  return s.finish(layer, group, &LookupCounts::streamed);
+  return s.finish(layer, group, &CacheCounts::streamed);
 }
 
 Result<bool> ExpertCache::complete_fill(int32_t group, int32_t slot) {
   State& s = *state_;
   HOTSET_TRY(GroupState * found, s.find_slot(group, slot));
   const ExpertIndex expert = found->table.reserved_expert(slot);
-  HOTSET_TRY(LookupCounts * counts, s.release_fill(group, slot));
+  HOTSET_TRY(CacheCounts * counts, s.release_fill(group, slot));
   if (found->table.slot_of(expert) != kNoSlot) {
     counts->fills_dropped++;
     return false;
@@ -155,7 +155,7 @@ Result<bool> ExpertCache::complete_fill(int32_t group, int32_t slot) {
 }
 
 Status ExpertCache::cancel_fill(int32_t group, int32_t slot) {
-  HOTSET_TRY(LookupCounts * counts, state_->release_fill(group, slot));
+  HOTSET_TRY(CacheCounts * counts, state_->release_fill(group, slot));
   counts->fills_dropped++;
   return {};
 }
@@ -198,7 +198,7 @@ Result<Fill> ExpertCache::reserve_fill(ExpertKey key) {
   }
   group.table.reserve(expert, slot);
   group.fill_batch[index(slot)] = BatchClass::kOne;
-  layer->statistics[BatchClass::kOne].fills++;
+  layer->counts[BatchClass::kOne].fills++;
   s.last_classified = 0;
   return Fill{.group = layer->group, .slot = slot, .key = key};
 }
@@ -242,20 +242,26 @@ int64_t ExpertCache::clock(int32_t layer) const {
   return at == nullptr ? 0 : at->clock;
 }
 
-const LayerStatistics& ExpertCache::statistics(int32_t layer) const {
-  static const LayerStatistics kNothing;
+const LayerCounts& ExpertCache::counts(int32_t layer) const {
+  static const LayerCounts kNothing;
   const LayerState* at = state_->find_layer(layer);
-  return at == nullptr ? kNothing : at->statistics;
+  return at == nullptr ? kNothing : at->counts;
 }
 
-LookupCounts ExpertCache::total_statistics() const {
-  LookupCounts sum;
-  for (const LayerState& layer : state_->layers) sum += layer.statistics.total();
+CacheCounts& ExpertCache::account(int32_t layer, BatchClass batch) {
+  LayerState* at = state_->find_layer(layer);
+  HOTSET_CHECK(at != nullptr);
+  return at->counts[batch];
+}
+
+CacheCounts ExpertCache::total_counts() const {
+  CacheCounts sum;
+  for (const LayerState& layer : state_->layers) sum += layer.counts.total();
   return sum;
 }
 
-void ExpertCache::reset_statistics() {
-  for (LayerState& layer : state_->layers) layer.statistics = {};
+void ExpertCache::reset_counts() {
+  for (LayerState& layer : state_->layers) layer.counts = {};
 }
 
 }  // namespace hotset

@@ -23,10 +23,10 @@
 #include "hotset/base/error.h"
 #include "hotset/base/expert_key.h"
 #include "hotset/base/units.h"
+#include "hotset/cache/cache_counts.h"
 #include "hotset/cache/fixed_share.h"
 #include "hotset/cache/group.h"
 #include "hotset/cache/slot_table.h"
-#include "hotset/cache/statistics.h"
 #include "hotset/policy/registry.h"
 
 namespace hotset {
@@ -176,9 +176,11 @@ class ExpertCache {
   int64_t clock(int32_t layer) const;
 
   // All zero for a layer without a group.
-  const LayerStatistics& statistics(int32_t layer) const;
-  LookupCounts total_statistics() const;
-  void reset_statistics();
+  const LayerCounts& counts(int32_t layer) const;
+  // Where whoever carries plans out adds what it did. Requires: the layer has a group.
+  CacheCounts& account(int32_t layer, BatchClass batch);
+  CacheCounts total_counts() const;
+  void reset_counts();
 
  private:
   struct State;

@@ -287,7 +287,7 @@ TEST_P(ExpertCacheModel, DecidesAsANaiveCacheDoes) {
     FixedShare fixed_share = FixedShare::create(share, shape.n_layers).value();
     NaiveCache naive(GetParam(), {.shape = shape, .profile = profile});
 
-    LookupCounts counted;
+    CacheCounts counted;
     for (int step = 0; step < 1500; step++) {
       const int32_t layer = step % shape.n_layers;
       const uint64_t kind = random.below(20);
@@ -341,7 +341,7 @@ TEST_P(ExpertCacheModel, DecidesAsANaiveCacheDoes) {
         ASSERT_EQ(cache.slots(0).slot_of(expert), naive.slot_of(expert));
       }
     }
-    const LookupCounts counts = cache.total_statistics();
+    const CacheCounts counts = cache.total_counts();
     EXPECT_EQ(counts.hits, counted.hits);
     EXPECT_EQ(counts.selected, counted.selected);
     EXPECT_EQ(counts.hits + counts.uploads + counts.cpu + counts.streamed, counts.selected);

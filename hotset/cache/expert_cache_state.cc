@@ -220,9 +220,9 @@ void ExpertCache::State::queue_fills(GroupState& group, ExpertIndex first_expert
 
 // Counts, advances the clock and describes what was done.
 LookupPlan ExpertCache::State::finish(LayerState& layer, GroupState& group,
-                                      uint64_t LookupCounts::* without_slot) {
+                                      uint64_t CacheCounts::* without_slot) {
   cpu_experts.clear();
-  LookupCounts& counts = layer.statistics[batch_class(lookup.n_tokens)];
+  CacheCounts& counts = layer.counts[batch_class(lookup.n_tokens)];
   for (const Selected& one : selected) {
     if (one.to_cpu) cpu_experts.push_back(one.expert);
   }
@@ -233,6 +233,7 @@ LookupPlan ExpertCache::State::finish(LayerState& layer, GroupState& group,
   counts.pairs += n_pairs;
   counts.selected += selected.size();
   counts.hits += hits.size();
+  counts.hit_bytes += group.spec.bytes_per_expert() * std::ssize(hits);
   counts.uploads += uploads.size();
   counts.*without_slot += cpu_experts.size();
   counts.evictions += evictions.size();
@@ -261,7 +262,7 @@ Result<GroupState*> ExpertCache::State::find_slot(int32_t group, int32_t slot) {
   return &found;
 }
 
-Result<LookupCounts*> ExpertCache::State::release_fill(int32_t group, int32_t slot) {
+Result<CacheCounts*> ExpertCache::State::release_fill(int32_t group, int32_t slot) {
   HOTSET_TRY(GroupState * found, find_slot(group, slot));
   const ExpertIndex expert = found->table.reserved_expert(slot);
   if (expert < 0) {
@@ -271,7 +272,7 @@ Result<LookupCounts*> ExpertCache::State::release_fill(int32_t group, int32_t sl
   found->table.release(slot);
   last_classified = 0;
   const int32_t layer = found->layers[index(expert / found->spec.n_expert)];
-  return &layers[index(layer)].statistics[found->fill_batch[index(slot)]];
+  return &layers[index(layer)].counts[found->fill_batch[index(slot)]];
 }
 
 }  // namespace hotset

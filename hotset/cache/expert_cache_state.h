@@ -31,7 +31,7 @@ struct LayerState {
   int32_t group = -1;
   int32_t layer_index = 0;  // in the group
   int64_t clock = 0;
-  LayerStatistics statistics;
+  LayerCounts counts;
 };
 
 // An expert of the lookup being planned.
@@ -87,12 +87,12 @@ struct ExpertCache::State {
   void place_uploads(GroupState& group, ExpertIndex first_expert, size_t n_places);
   void queue_fills(GroupState& group, ExpertIndex first_expert, size_t n_places, int32_t max_fills);
   // Experts without a slot are counted as `without_slot`.
-  LookupPlan finish(LayerState& layer, GroupState& group, uint64_t LookupCounts::* without_slot);
+  LookupPlan finish(LayerState& layer, GroupState& group, uint64_t CacheCounts::* without_slot);
   const Victim* victim_of(size_t place) const;
   bool is_uploaded(const Miss& miss) const;
   Result<GroupState*> find_slot(int32_t group, int32_t slot);
   // Makes a reserved slot empty; returns where its fill is counted.
-  Result<LookupCounts*> release_fill(int32_t group, int32_t slot);
+  Result<CacheCounts*> release_fill(int32_t group, int32_t slot);
 };
 
 }  // namespace hotset

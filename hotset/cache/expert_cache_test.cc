@@ -98,7 +98,7 @@ TEST(ExpertCache, ClassifyingChangesNothing) {
   EXPECT_EQ(experts(second.misses), first_misses);
   EXPECT_EQ(second.places[0].slot, first_place);
   EXPECT_EQ(cache.clock(0), 1);
-  EXPECT_EQ(cache.total_statistics().lookups, 1U);
+  EXPECT_EQ(cache.total_counts().lookups, 1U);
   EXPECT_EQ(cache.slot_map(0)[5], kNoSlot);
 }
 
@@ -117,7 +117,7 @@ TEST(ExpertCache, AnOutdatedLookupIsRefused) {
   const Lookup before_drop = classify(cache, 0, {3});
   ASSERT_TRUE(cache.drop(0, 0));
   EXPECT_FALSE(cache.commit(before_drop, {}));
-  EXPECT_EQ(cache.total_statistics().lookups, 1U);
+  EXPECT_EQ(cache.total_counts().lookups, 1U);
 }
 
 TEST(ExpertCache, RefusesBadLookupsAndStaysAsItWas) {
@@ -151,7 +151,7 @@ TEST(ExpertCache, RefusesBadLookupsAndStaysAsItWas) {
     EXPECT_THAT(lookup.error().message, HasSubstr(bad.message));
   }
   EXPECT_EQ(cache.clock(0), 1);
-  EXPECT_EQ(cache.total_statistics().lookups, 1U);
+  EXPECT_EQ(cache.total_counts().lookups, 1U);
   EXPECT_THAT(cache.slot_map(0), ElementsAre(-1, 0, 1, -1, -1, -1, -1, -1));
 }
 
@@ -222,7 +222,7 @@ TEST(ExpertCache, AGroupWithoutSlotsLeavesAllToTheCpu) {
   EXPECT_THAT(plan->cpu_experts, ElementsAre(1, 3));
   EXPECT_EQ(cache.policy(0), nullptr);
   EXPECT_FALSE(cache.reserve_fill({0, 1}));
-  EXPECT_EQ(cache.statistics(0)[BatchClass::kOne].cpu, 2U);
+  EXPECT_EQ(cache.counts(0)[BatchClass::kOne].cpu, 2U);
 }
 
 TEST(ExpertCache, GroupsHaveSlotsOfTheirOwn) {
@@ -299,7 +299,7 @@ TEST(ExpertCache, QueuesFillsForTheBestOfTheCpuLane) {
   EXPECT_TRUE(cache.complete_fill(0, 0).value());
   EXPECT_EQ(cache.slot_map(0)[5], 0);
   EXPECT_THAT(classify(cache, 0, {5}).hits, SizeIs(1));
-  const LookupCounts counts = cache.total_statistics();
+  const CacheCounts counts = cache.total_counts();
   EXPECT_EQ(counts.fills, 1U);
   EXPECT_EQ(counts.fills_entered, 1U);
   EXPECT_EQ(counts.evictions, 1U);
@@ -332,7 +332,7 @@ TEST(ExpertCache, AFillOfAnExpertThatWasUploadedMeanwhileIsDropped) {
   EXPECT_FALSE(cache.complete_fill(0, 0).value());
   EXPECT_EQ(cache.slot_map(0)[5], 1);
   EXPECT_EQ(cache.slots(0).n_empty(), 3);
-  EXPECT_EQ(cache.total_statistics().fills_dropped, 1U);
+  EXPECT_EQ(cache.total_counts().fills_dropped, 1U);
 }
 
 TEST(ExpertCache, ACancelledFillLeavesAnEmptySlot) {
@@ -388,7 +388,7 @@ TEST(ExpertCache, PrefillEvictsNothingAndFillsEmptySlotsMostRoutedFirst) {
   ASSERT_TRUE(full);
   EXPECT_THAT(full->uploads, IsEmpty());
   EXPECT_THAT(full->cpu_experts, ElementsAre(6, 7));
-  const LookupCounts counts = cache.total_statistics();
+  const CacheCounts counts = cache.total_counts();
   EXPECT_EQ(counts.streamed, 4U);
   EXPECT_EQ(counts.cpu, 0U);
 }
@@ -419,31 +419,31 @@ TEST(ExpertCache, CountsPerLayerAndBatchClass) {
   const std::vector<int32_t> some(9, 5);
   serve(cache, 1, some, {}, 9);
 
-  const LookupCounts one = cache.statistics(0)[BatchClass::kOne];
+  const CacheCounts one = cache.counts(0)[BatchClass::kOne];
   EXPECT_EQ(one.lookups, 1U);
   EXPECT_EQ(one.uploads, 2U);
   EXPECT_EQ(one.pairs, 2U);
-  const LookupCounts two = cache.statistics(0)[BatchClass::k2To8];
+  const CacheCounts two = cache.counts(0)[BatchClass::k2To8];
   EXPECT_EQ(two.tokens, 2U);
   EXPECT_EQ(two.selected, 3U);
   EXPECT_EQ(two.hits, 2U);
   EXPECT_EQ(two.pairs, 4U);
   EXPECT_EQ(two.hit_pairs, 3U);
   EXPECT_EQ(two.uploads, 1U);
-  EXPECT_EQ(cache.statistics(1)[BatchClass::kMore].uploads, 1U);
-  EXPECT_EQ(cache.statistics(1)[BatchClass::k9To32].hits, 1U);
-  EXPECT_EQ(cache.statistics(7).total(), LookupCounts{}) << "no such layer";
+  EXPECT_EQ(cache.counts(1)[BatchClass::kMore].uploads, 1U);
+  EXPECT_EQ(cache.counts(1)[BatchClass::k9To32].hits, 1U);
+  EXPECT_EQ(cache.counts(7).total(), CacheCounts{}) << "no such layer";
 
-  const LookupCounts total = cache.total_statistics();
+  const CacheCounts total = cache.total_counts();
   EXPECT_EQ(total.lookups, 4U);
   EXPECT_EQ(total.hits + total.uploads + total.cpu + total.streamed, total.selected);
   EXPECT_DOUBLE_EQ(total.hit_rate(), 3.0 / 7);
-  LookupCounts difference = total;
+  CacheCounts difference = total;
   difference -= total;
-  EXPECT_EQ(difference, LookupCounts{});
+  EXPECT_EQ(difference, CacheCounts{});
   EXPECT_EQ(difference.hit_rate(), 0);
-  cache.reset_statistics();
-  EXPECT_EQ(cache.total_statistics(), LookupCounts{});
+  cache.reset_counts();
+  EXPECT_EQ(cache.total_counts(), CacheCounts{});
   EXPECT_EQ(cache.clock(0), 3) << "clocks are not statistics";
 }
 

@@ -11,7 +11,7 @@
 #include "hotset/cli/build_info.h"
 #include "hotset/cli/machine_info.h"
 #include "hotset/cli/model_options.h"
-#include "hotset/plan/speed_bound.h"
+#include "hotset/measure/speed_bound.h"
 
 namespace hotset::cli {
 
@@ -54,7 +54,7 @@ struct BenchCase {
 
 // Means per measured token.
 struct BenchBytes {
-  plan::ReadBytes reads;
+  measure::ReadBytes reads;
   bool all_known = false;  // `reads` is complete: a bound can be told
   bool cpu_known = false;  // `cpu` is complete
   double linked = 0;       // over the link: uploads, fills, and what prefills stream
@@ -74,7 +74,7 @@ struct BenchRow {
   std::vector<double> tokens_per_s = {};  // by repetition
   std::optional<double> hit_rate = {};    // none: nothing was looked up
   BenchBytes bytes = {};
-  plan::MachineRates rates = {};
+  measure::MachineRates rates = {};
   double bound_tokens_per_s = 0;  // 0: not known
 
   double mean() const;

@@ -71,7 +71,7 @@ TextTable table_of(const BenchResult& result) {
 std::vector<std::string> rate_lines(const BenchResult& result) {
   std::vector<std::string> lines;
   for (const BenchRow& row : result.rows) {
-    const plan::MachineRates& r = row.rates;
+    const measure::MachineRates& r = row.rates;
     std::string text = fmt::format("{}, {} threads:", row.device_name, row.n_threads);
     const auto add = [&](std::string_view what, double rate) {
       if (rate > 0) text += fmt::format(" {} {:.1f} GB/s,", what, rate);

@@ -15,7 +15,8 @@
 #include "hotset/cli/cache_report.h"
 #include "hotset/cli/cache_verdict.h"
 #include "hotset/cli/interrupt.h"
-#include "hotset/plan/lane_costs.h"
+#include "hotset/engine/expert_groups.h"
+#include "hotset/lanes/lane_costs.h"
 
 namespace hotset::cli {
 namespace {
@@ -106,9 +107,13 @@ class Bench {
   // Computes `n` more tokens of each sequence, in one call (prefill) or one by one, with logits for
   // the last of each call.
   Status compute(std::vector<std::vector<int32_t>>& left, int32_t n, bool one_by_one);
-  Result<double> repetition(const BenchCase& what, LookupTotals& moved);
-  BenchBytes bytes_of(const BenchCase& what, const LookupTotals& moved) const;
-  plan::MachineRates rates();
+  Result<double> repetition(const BenchCase& what, CacheCounts& moved);
+  // Of the engine's cache so far; all 0 without one.
+  CacheCounts counts() const {
+    return engine_->cache() == nullptr ? CacheCounts{} : engine_->cache()->core().total_counts();
+  }
+  BenchBytes bytes_of(const BenchCase& what, const CacheCounts& moved) const;
+  measure::MachineRates rates();
   void fill_bounds(std::vector<BenchRow>& rows);
 
   const BenchOptions& options_;
@@ -245,7 +250,7 @@ Status Bench::compute(std::vector<std::vector<int32_t>>& left, int32_t n, bool o
   return {};
 }
 
-Result<double> Bench::repetition(const BenchCase& what, LookupTotals& moved) {
+Result<double> Bench::repetition(const BenchCase& what, CacheCounts& moved) {
   const int32_t n = std::max(what.n_prompt, what.n_gen);
   std::vector<std::vector<int32_t>> sequences;
   for (int32_t s = 0; s < engine::kMaxSequences; ++s) {
@@ -253,22 +258,17 @@ Result<double> Bench::repetition(const BenchCase& what, LookupTotals& moved) {
   }
   for (int32_t s = 0; s < what.n_parallel; ++s) sequences.push_back(tokens_->take(what.depth + n));
   HOTSET_RETURN_IF_ERROR(compute(sequences, what.depth, false));
-  const LookupTotals before = lookup_totals(*engine_);
+  const CacheCounts before = counts();
   const double start_us = now_us(*engine_);
   HOTSET_RETURN_IF_ERROR(compute(sequences, n, what.n_gen > 0));
   const double us = now_us(*engine_) - start_us;
-  const LookupTotals after = lookup_totals(*engine_);
-  moved.hits += after.hits - before.hits;
-  moved.selected += after.selected - before.selected;
-  moved.hit_bytes += after.hit_bytes - before.hit_bytes;
-  moved.uploaded += after.uploaded - before.uploaded;
-  moved.filled += after.filled - before.filled;
-  moved.streamed += after.streamed - before.streamed;
-  moved.cpu += after.cpu - before.cpu;
+  CacheCounts done = counts();
+  done -= before;
+  moved += done;
   return us;
 }
 
-BenchBytes Bench::bytes_of(const BenchCase& what, const LookupTotals& moved) const {
+BenchBytes Bench::bytes_of(const BenchCase& what, const CacheCounts& moved) const {
   const int32_t n = std::max(what.n_prompt, what.n_gen);
   const double n_tokens = static_cast<double>(n) * what.n_parallel * options_.n_repetitions;
   // Tokens that read the dense weights together.
@@ -277,16 +277,20 @@ BenchBytes Bench::bytes_of(const BenchCase& what, const LookupTotals& moved) con
                                                           static_cast<double>(n) * what.n_parallel);
   const bool one_token = what.n_gen > 0 && what.n_parallel == 1;
   BenchBytes bytes;
-  bytes.reads.hits = moved.hit_bytes / n_tokens;
-  bytes.reads.misses = (moved.uploaded + moved.streamed + moved.cpu) / n_tokens;
-  bytes.linked = (moved.uploaded + moved.filled + moved.streamed) / n_tokens;
-  bytes.cpu = moved.cpu / n_tokens;
+  const auto per_token = [&](Bytes moved_bytes) {
+    return static_cast<double>(moved_bytes.count) / n_tokens;
+  };
+  const Bytes demanded = moved.uploaded_bytes + moved.streamed_bytes;
+  bytes.reads.hits = per_token(moved.hit_bytes);
+  bytes.reads.misses = per_token(demanded + moved.cpu_bytes);
+  bytes.linked = per_token(demanded + moved.filled_bytes);
+  bytes.cpu = per_token(moved.cpu_bytes);
   const auto& description = engine_->model().description();
   const auto layers = engine::moe_layers(description);
   if (!layers) return bytes;
   bytes.all_known = true;
-  const engine::DeviceCache* cache = engine_->cache();
-  const bool uses_cache = cache != nullptr && cache->why_bypassed().empty();
+  const engine::CachedExperts* cache = engine_->cache();
+  const bool uses_cache = cache != nullptr && cache->why_unused().empty();
   double experts = 0;  // of the layers that no lookup counts
   for (const MoeLayer& layer : *layers) {
     if (uses_cache && cache->serves(layer.layer)) continue;
@@ -319,9 +323,9 @@ BenchBytes Bench::bytes_of(const BenchCase& what, const LookupTotals& moved) con
   return bytes;
 }
 
-plan::MachineRates Bench::rates() {
+measure::MachineRates Bench::rates() {
   const bool is_virtual = engine_->device() != nullptr && engine_->device()->info().virtual_clock;
-  plan::MachineRates rates = lane_rates(*engine_);
+  measure::MachineRates rates = lane_rates(*engine_);
   if (is_virtual) return rates;
   const int n_threads = engine_->n_threads();
   if (!memory_gb_per_s_.contains(n_threads)) {
@@ -329,7 +333,7 @@ plan::MachineRates Bench::rates() {
   }
   rates.memory = memory_gb_per_s_[n_threads];
   // The CPU alone reads with all that memory gives.
-  if (engine_->device() == nullptr) rates.cpu = rates.memory / plan::kConcurrentShare;
+  if (engine_->device() == nullptr) rates.cpu = rates.memory / lanes::kConcurrentShare;
   return rates;
 }
 
@@ -346,7 +350,7 @@ Result<BenchRow> Bench::measure(const BenchCase& what) {
     row.n_slots += group.n_slots;
     row.n_experts += group.spec.n_experts();
   }
-  LookupTotals moved;
+  CacheCounts moved;
   tokens_->rewind();
   if (options_.warm_up) {
     HOTSET_TRY([[maybe_unused]] const double us, repetition(what, moved));
@@ -358,7 +362,7 @@ Result<BenchRow> Bench::measure(const BenchCase& what) {
     HOTSET_TRY(const double us, repetition(what, moved));
     row.tokens_per_s.push_back(us > 0 ? n_tokens * 1e6 / us : 0);
   }
-  if (moved.selected > 0) row.hit_rate = moved.hits / moved.selected;
+  if (moved.selected > 0) row.hit_rate = moved.hit_rate();
   const auto groups = engine_->cache_groups();
   const bool all_resident =
       !groups.empty() && std::ranges::all_of(groups, [](const CacheGroup& group) {
@@ -382,7 +386,7 @@ void Bench::fill_bounds(std::vector<BenchRow>& rows) {
       if (other != rows.end()) row.rates = other->rates;
     }
     if (!row.bytes.all_known) continue;
-    const double us = plan::bound_us_per_token(row.bytes.reads, row.rates);
+    const double us = measure::bound_us_per_token(row.bytes.reads, row.rates);
     if (us > 0) row.bound_tokens_per_s = 1e6 / us;
   }
 }
@@ -487,34 +491,17 @@ Result<BenchResult> run_bench(const BenchOptions& options, const BenchProgress& 
   return Bench(options, std::move(cases)).run(progress);
 }
 
-LookupTotals lookup_totals(const engine::Engine& engine) {
-  LookupTotals totals;
-  if (engine.cache() == nullptr) return totals;
-  const CacheReport report = cache_report(engine);
-  for (const CacheRow& row : report.rows) {
-    totals.hit_bytes += static_cast<double>(row.what.counts.hits) *
-                        static_cast<double>(engine.cache()->expert_bytes(row.layer).count);
-  }
-  totals.hits = static_cast<double>(report.total.counts.hits);
-  totals.selected = static_cast<double>(report.total.counts.selected);
-  totals.uploaded = static_cast<double>(report.total.lanes.uploaded.count);
-  totals.filled = static_cast<double>(report.total.lanes.filled.count);
-  totals.streamed = static_cast<double>(report.total.lanes.streamed.count);
-  totals.cpu = static_cast<double>(report.total.lanes.cpu_read.count);
-  return totals;
-}
-
-plan::MachineRates lane_rates(const engine::Engine& engine) {
-  const engine::DeviceCache* cache = engine.cache();
+measure::MachineRates lane_rates(const engine::Engine& engine) {
+  const engine::CachedExperts* cache = engine.cache();
   if (cache == nullptr) return {};
   Bytes most;
-  plan::MachineRates rates;
+  measure::MachineRates rates;
   for (int32_t g = 0; g < cache->core().n_groups(); ++g) {
     const GroupSpec& group = cache->core().spec(g);
     const Bytes all = group.bytes_per_expert() * group.n_experts();
-    if (all <= most || (cache->learns() && !cache->has_lane_model(g))) continue;
+    if (all <= most || (cache->learns() && !cache->learner().has_model(g))) continue;
     most = all;
-    const plan::LaneCosts& costs = cache->costs(g);
+    const lanes::LaneCosts& costs = cache->costs(g);
     const auto rate = [](double bytes, double us) { return us > 0 ? bytes / us / 1e3 : 0; };
     const auto expert_bytes = static_cast<double>(group.bytes_per_expert().count);
     rates = {.link = rate(1, costs.upload_solo_us.per_unit),

@@ -36,21 +36,8 @@ Result<BenchResult> run_bench(const BenchOptions& options, const BenchProgress& 
 
 // --- What the tuner shares
 
-// What lookups came to so far, since the cache began.
-struct LookupTotals {
-  double hits = 0;      // experts
-  double selected = 0;  // experts
-  double hit_bytes = 0;
-  double uploaded = 0;  // bytes, as all of these
-  double filled = 0;
-  double streamed = 0;
-  double cpu = 0;
-};
-// All 0 without a cache.
-LookupTotals lookup_totals(const engine::Engine& engine);
-
 // The rates that were found at the start, or are assumed (--moe-cache-rates); 0 where unknown.
-plan::MachineRates lane_rates(const engine::Engine& engine);
+measure::MachineRates lane_rates(const engine::Engine& engine);
 
 // Microseconds on the clock by which the engine's work is timed: its device's.
 double now_us(const engine::Engine& engine);

@@ -97,7 +97,7 @@ Status apply(const CacheFlags& flags, engine::EngineOptions& options) {
                       flags.rates);
   }
   cache.rates.reset();
-  if (flags.rates == "typical") cache.rates = plan::kTypicalRates;
+  if (flags.rates == "typical") cache.rates = lanes::kTypicalRates;
   return {};
 }
 

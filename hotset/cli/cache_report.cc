@@ -6,7 +6,7 @@
 #include <string_view>
 #include <utility>
 
-#include "hotset/sim/replay.h"
+#include "hotset/report/counts_json.h"
 
 namespace hotset::cli {
 namespace {
@@ -14,34 +14,50 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Cells = std::vector<std::string>;
 
-const Cells kHeads = {"layer",   "batch",    "lookups",  "tokens", "hit %",   "hits",
-                      "uploads", "cpu",      "streamed", "fills",  "entered", "evicted",
-                      "up MiB",  "fill MiB", "cpu MiB",  "up us",  "cpu us",  "wait us"};
-
 // A lane's time, which is not known everywhere.
 std::string us_text(double us) { return us > 0 ? fmt::format("{:.0f}", us) : "-"; }
 
-Cells cells_of(std::string layer, std::string_view batch, const CacheCounts& what) {
-  const LookupCounts& c = what.counts;
-  const engine::LaneTotals& lanes = what.lanes;
-  return {std::move(layer),
-          std::string(batch),
-          fmt::format("{}", c.lookups),
-          fmt::format("{}", c.tokens),
-          fmt::format("{:.2f}", 100 * c.hit_rate()),
-          fmt::format("{}", c.hits),
-          fmt::format("{}", c.uploads),
-          fmt::format("{}", c.cpu),
-          fmt::format("{}", c.streamed),
-          fmt::format("{}", c.fills),
-          fmt::format("{}", c.fills_entered),
-          fmt::format("{}", c.evictions),
-          fmt::format("{:.1f}", lanes.uploaded.mib()),
-          fmt::format("{:.1f}", lanes.filled.mib()),
-          fmt::format("{:.1f}", lanes.cpu_read.mib()),
-          us_text(lanes.upload_us()),
-          us_text(lanes.cpu_us),
-          us_text(lanes.wait_us)};
+struct Column {
+  const char* head;
+  std::string (*text)(const CacheCounts&);
+};
+template <auto member>
+std::string count_text(const CacheCounts& counts) {
+  if constexpr (requires { (counts.*member).mib(); }) {
+    return fmt::format("{:.1f}", (counts.*member).mib());
+  } else {
+    return fmt::format("{}", counts.*member);
+  }
+}
+constexpr std::array kColumns = {
+    Column{"lookups", count_text<&CacheCounts::lookups>},
+    Column{"tokens", count_text<&CacheCounts::tokens>},
+    Column{"hit %", [](const CacheCounts& c) { return fmt::format("{:.2f}", 100 * c.hit_rate()); }},
+    Column{"hits", count_text<&CacheCounts::hits>},
+    Column{"uploads", count_text<&CacheCounts::uploads>},
+    Column{"cpu", count_text<&CacheCounts::cpu>},
+    Column{"streamed", count_text<&CacheCounts::streamed>},
+    Column{"fills", count_text<&CacheCounts::fills>},
+    Column{"entered", count_text<&CacheCounts::fills_entered>},
+    Column{"evicted", count_text<&CacheCounts::evictions>},
+    Column{"up MiB", count_text<&CacheCounts::uploaded_bytes>},
+    Column{"fill MiB", count_text<&CacheCounts::filled_bytes>},
+    Column{"cpu MiB", count_text<&CacheCounts::cpu_bytes>},
+    Column{"up us", [](const CacheCounts& c) { return us_text(c.upload_us()); }},
+    Column{"cpu us", [](const CacheCounts& c) { return us_text(c.cpu_us); }},
+    Column{"wait us", [](const CacheCounts& c) { return us_text(c.wait_us); }},
+};
+
+Cells heads() {
+  Cells cells = {"layer", "batch"};
+  for (const Column& column : kColumns) cells.emplace_back(column.head);
+  return cells;
+}
+
+Cells cells_of(std::string layer, std::string_view batch, const CacheCounts& counts) {
+  Cells cells = {std::move(layer), std::string(batch)};
+  for (const Column& column : kColumns) cells.push_back(column.text(counts));
+  return cells;
 }
 
 std::string aligned(const std::vector<Cells>& lines) {
@@ -65,7 +81,7 @@ uint64_t most_tokens(const CacheReport& report) {
     uint64_t n = 0;
     const int32_t layer = report.rows[i].layer;
     for (; i < report.rows.size() && report.rows[i].layer == layer; ++i) {
-      n += report.rows[i].what.counts.tokens;
+      n += report.rows[i].counts.tokens;
     }
     most = std::max(most, n);
   }
@@ -73,20 +89,21 @@ uint64_t most_tokens(const CacheReport& report) {
 }
 
 // The part of the misses that the CPU lane took, outside prefills.
-double cpu_part(const LookupCounts& counts) {
+double cpu_part(const CacheCounts& counts) {
   const uint64_t n_misses = counts.cpu + counts.uploads;
   return n_misses > 0 ? static_cast<double>(counts.cpu) / static_cast<double>(n_misses) : 0;
 }
 
 // "batch 1: 4% hits, 96% both".
-std::string splits_text(std::string_view batch, const CacheCounts& what) {
+std::string splits_text(std::string_view batch, const CacheCounts& counts) {
   std::string text;
-  for (size_t i = 0; i < engine::kSplits; ++i) {
-    const uint64_t n = what.lanes.splits[i];
+  for (size_t i = 0; i < lanes::kSplits; ++i) {
+    const auto split = static_cast<lanes::Split>(i);
+    const uint64_t n = counts.*lanes::split_count(split);
     if (n == 0) continue;
     text += fmt::format("{} {:.0f}% {}", text.empty() ? "" : ",",
-                        100 * static_cast<double>(n) / static_cast<double>(what.counts.lookups),
-                        engine::split_name(static_cast<engine::Split>(i)));
+                        100 * static_cast<double>(n) / static_cast<double>(counts.lookups),
+                        lanes::split_name(split));
   }
   return fmt::format("batch {}:{}", batch, text);
 }
@@ -95,7 +112,7 @@ std::string reasons_text(const CacheReport& report) {
   std::string text = "splits of the lookups: ";
   std::string_view separator;
   for (size_t i = 0; i < report.classes.size(); ++i) {
-    if (report.classes[i].counts.lookups == 0) continue;
+    if (report.classes[i].lookups == 0) continue;
     text += separator;
     text += splits_text(batch_class_name(static_cast<BatchClass>(i)), report.classes[i]);
     separator = "; ";
@@ -121,59 +138,24 @@ std::string replayed_text(const CacheReport& report) {
 }
 
 std::string summary(const CacheReport& report) {
-  const LookupCounts& c = report.total.counts;
-  const engine::LaneTotals& lanes = report.total.lanes;
+  const CacheCounts& c = report.total;
   return fmt::format(
       "hit rate {:.2f}% of {} experts in {} lookups, {} tokens{}; uploaded {}, filled {}, read by "
       "the CPU {}, which took {:.1f}% of the misses",
       100 * c.hit_rate(), c.selected, c.lookups, most_tokens(report), replayed_text(report),
-      to_string(lanes.uploaded), to_string(lanes.filled), to_string(lanes.cpu_read),
+      to_string(c.uploaded_bytes), to_string(c.filled_bytes), to_string(c.cpu_bytes),
       100 * cpu_part(c));
 }
 
-Json splits_json(const engine::LaneTotals& lanes) {
-  Json json = Json::object();
-  for (size_t i = 0; i < engine::kSplits; ++i) {
-    json[engine::split_name(static_cast<engine::Split>(i))] = lanes.splits[i];
-  }
-  return json;
-}
-
-Json counts_json(const CacheCounts& what) {
-  const LookupCounts& c = what.counts;
-  const engine::LaneTotals& lanes = what.lanes;
-  return {{"lookups", c.lookups},
-          {"tokens", c.tokens},
-          {"selected", c.selected},
-          {"hits", c.hits},
-          {"uploads", c.uploads},
-          {"cpu", c.cpu},
-          {"streamed", c.streamed},
-          {"fills", c.fills},
-          {"fills_entered", c.fills_entered},
-          {"fills_dropped", c.fills_dropped},
-          {"evictions", c.evictions},
-          {"hit_rate", c.hit_rate()},
-          {"uploaded_bytes", lanes.uploaded.count},
-          {"filled_bytes", lanes.filled.count},
-          {"cpu_bytes", lanes.cpu_read.count},
-          {"streamed_bytes", lanes.streamed.count},
-          {"unused_bytes", lanes.unused.count},
-          {"upload_us", lanes.upload_us()},
-          {"cpu_us", lanes.cpu_us},
-          {"wait_us", lanes.wait_us},
-          {"splits", splits_json(lanes)}};
-}
-
-Json with_counts(Json object, const CacheCounts& what) {
-  object.update(counts_json(what));
+Json with_counts(Json object, const CacheCounts& counts) {
+  object.update(report::counts_json(counts));
   return object;
 }
 
 void add_details(const CacheReport& report, Json& json) {
   Json classes = Json::array();
   for (size_t i = 0; i < report.classes.size(); ++i) {
-    if (report.classes[i].counts.lookups == 0) continue;
+    if (report.classes[i].lookups == 0) continue;
     const std::string batch(batch_class_name(static_cast<BatchClass>(i)));
     classes.push_back(with_counts({{"batch", batch}}, report.classes[i]));
   }
@@ -181,7 +163,7 @@ void add_details(const CacheReport& report, Json& json) {
   Json layers = Json::array();
   for (const CacheRow& row : report.rows) {
     const std::string batch(batch_class_name(row.batch));
-    layers.push_back(with_counts({{"layer", row.layer}, {"batch", batch}}, row.what));
+    layers.push_back(with_counts({{"layer", row.layer}, {"batch", batch}}, row.counts));
   }
   json["by_layer"] = std::move(layers);
   Json groups = Json::array();
@@ -201,26 +183,18 @@ void add_details(const CacheReport& report, Json& json) {
 
 }  // namespace
 
-CacheCounts& CacheCounts::operator+=(const CacheCounts& other) {
-  counts += other.counts;
-  lanes += other.lanes;
-  return *this;
-}
-
 CacheReport cache_report(const engine::Engine& engine) {
-  const engine::DeviceCache& cache = *engine.cache();
+  const engine::CachedExperts& cache = *engine.cache();
   CacheReport report;
   for (int32_t layer = 0; layer < engine.spec().n_layer; ++layer) {
     for (int i = 0; i < kBatchClasses; ++i) {
       const auto batch = static_cast<BatchClass>(i);
-      const CacheRow row{.layer = layer,
-                         .batch = batch,
-                         .what = {.counts = cache.core().statistics(layer)[batch],
-                                  .lanes = cache.totals(layer, batch)}};
-      if (row.what.counts == LookupCounts{}) continue;
+      const CacheRow row{
+          .layer = layer, .batch = batch, .counts = cache.core().counts(layer)[batch]};
+      if (row.counts == CacheCounts{}) continue;
       report.rows.push_back(row);
-      report.classes[static_cast<size_t>(i)] += row.what;
-      report.total += row.what;
+      report.classes[static_cast<size_t>(i)] += row.counts;
+      report.total += row.counts;
     }
   }
   for (int32_t group = 0; group < cache.core().n_groups(); ++group) {
@@ -231,16 +205,16 @@ CacheReport cache_report(const engine::Engine& engine) {
   return report;
 }
 
-GroupSplit group_split(const engine::DeviceCache& cache, int32_t group) {
+GroupSplit group_split(const engine::CachedExperts& cache, int32_t group) {
   const GroupSpec& spec = cache.core().spec(group);
-  const plan::LaneCosts& costs = cache.costs(group);
+  const lanes::LaneCosts& costs = cache.costs(group);
   GroupSplit split{
       .first_layer = spec.layers.front(),
       .last_layer = spec.layers.back(),
       .upload_us = costs.upload_solo_us.at(static_cast<double>(spec.bytes_per_expert().count)),
       .cpu_us = costs.cpu_solo.turn_us + costs.cpu_solo.expert_us.at(1)};
-  if (!cache.why_bypassed().empty()) {
-    split.reason = fmt::format("the CPU computes everything: {}", cache.why_bypassed());
+  if (!cache.why_unused().empty()) {
+    split.reason = fmt::format("the CPU computes everything: {}", cache.why_unused());
     return split;
   }
   if (cache.options().cpu_share) {
@@ -252,49 +226,59 @@ GroupSplit group_split(const engine::DeviceCache& cache, int32_t group) {
       "auto: for each lookup the split that should be done first; an expert alone takes {:.0f} us "
       "to upload, {:.0f} us on the CPU and, once resident, {:.0f} us on the device",
       split.upload_us, split.cpu_us, costs.pairs.turn_us + costs.pairs.expert_us.at(1));
-  if (cache.use() == plan::CacheUse::kHits) {
+  if (cache.use() == lanes::CacheUse::kHits) {
     split.reason += "; no uploads now, because the cache was slower than the CPU alone";
-  } else if (cache.use() == plan::CacheUse::kNone) {
+  } else if (cache.use() == lanes::CacheUse::kNone) {
     split.reason +=
         "; now the CPU computes everything, because resident experts were slower on the device";
   }
   return split;
 }
 
-Result<std::optional<ReplayedRouting>> replay_kept(const engine::Engine& engine,
-                                                   const engine::RoutingRecorder& recorder) {
-  if (recorder.n_kept() == 0) return std::nullopt;
-  const engine::DeviceCache& cache = *engine.cache();
-  const sim::TraceOpener open = [&] { return recorder.kept(); };
-  sim::ReplayOptions options{.skip_tokens = 0,
-                             .max_decode_tokens = cache.options().max_decode_tokens,
-                             .rates = cache.options().rates.value_or(plan::kTypicalRates)};
+sim::ReplayOptions replay_options(const engine::CachedExperts& cache) {
+  const engine::CacheOptions& asked = cache.options();
+  sim::ReplayOptions options{
+      .policy = asked.policy,
+      .share = {.is_auto = !asked.cpu_share, .fixed = asked.cpu_share.value_or(0)},
+      .skip_tokens = 0,
+      .max_decode_tokens = asked.max_decode_tokens,
+      .fills = asked.fills,
+      .rates = asked.rates.value_or(lanes::kTypicalRates)};
   for (int32_t g = 0; g < cache.core().n_groups(); ++g) {
     options.slots.push_back(cache.core().slots(g).n_slots());
   }
-  ReplayedRouting replayed{.hit_rate = cache.core().total_statistics().hit_rate(),
-                           .n_lookups = recorder.n_kept(),
-                           .was_cut = recorder.was_cut()};
-  options.policy = "belady";
-  HOTSET_TRY(const sim::ReplayResult belady, sim::replay(open, options));
-  replayed.belady_hit_rate = belady.hit_rate();
-  if (!replayed.was_cut) return replayed;
-  options.policy = cache.options().policy;
-  options.share = {.is_auto = !cache.options().cpu_share,
-                   .fixed = cache.options().cpu_share.value_or(0)};
-  options.fills = cache.options().fills;
+  return options;
+}
+
+Result<ReplayedRouting> beside_belady(const sim::TraceOpener& open, sim::ReplayOptions options) {
   HOTSET_TRY(const sim::ReplayResult own, sim::replay(open, options));
-  replayed.hit_rate = own.hit_rate();
+  options.policy = "belady";
+  options.share = {};
+  HOTSET_TRY(const sim::ReplayResult belady, sim::replay(open, options));
+  return ReplayedRouting{
+      .hit_rate = own.hit_rate(), .belady_hit_rate = belady.hit_rate(), .n_lookups = own.lookups};
+}
+
+Result<std::optional<ReplayedRouting>> replay_kept(const engine::Engine& engine,
+                                                   const engine::RoutingRecorder& recorder) {
+  if (recorder.n_kept() == 0) return std::nullopt;
+  const engine::CachedExperts& cache = *engine.cache();
+  HOTSET_TRY(ReplayedRouting replayed,
+             beside_belady([&] { return recorder.kept(); }, replay_options(cache)));
+  replayed.was_cut = recorder.was_cut();
+  // What really was, where all of it was kept.
+  if (!replayed.was_cut) replayed.hit_rate = cache.core().total_counts().hit_rate();
   return replayed;
 }
 
 std::string report_text(const CacheReport& report) {
-  std::vector<Cells> lines = {kHeads};
+  std::vector<Cells> lines = {heads()};
   for (const CacheRow& row : report.rows) {
-    lines.push_back(cells_of(fmt::format("{}", row.layer), batch_class_name(row.batch), row.what));
+    lines.push_back(
+        cells_of(fmt::format("{}", row.layer), batch_class_name(row.batch), row.counts));
   }
   for (size_t i = 0; i < report.classes.size(); ++i) {
-    if (report.classes[i].counts.lookups == 0) continue;
+    if (report.classes[i].lookups == 0) continue;
     lines.push_back(
         cells_of("all", batch_class_name(static_cast<BatchClass>(i)), report.classes[i]));
   }
@@ -332,7 +316,7 @@ Json cache_json(const CacheState& state, const CacheReport* report, bool with_de
   }
   json["groups"] = std::move(groups);
   if (report == nullptr) return json;
-  json["total"] = counts_json(report->total);
+  json["total"] = report::counts_json(report->total);
   if (with_details) add_details(*report, json);
   return json;
 }

@@ -12,25 +12,18 @@
 #include <vector>
 
 #include "hotset/base/error.h"
-#include "hotset/cache/statistics.h"
+#include "hotset/cache/cache_counts.h"
 #include "hotset/cli/cache_verdict.h"
 #include "hotset/engine/engine.h"
 #include "hotset/engine/routing_recorder.h"
+#include "hotset/sim/replay.h"
 
 namespace hotset::cli {
-
-// What the lookups of a layer and a batch class came to.
-struct CacheCounts {
-  LookupCounts counts;
-  engine::LaneTotals lanes;
-
-  CacheCounts& operator+=(const CacheCounts& other);
-};
 
 struct CacheRow {
   int32_t layer = 0;
   BatchClass batch = BatchClass::kOne;
-  CacheCounts what;
+  CacheCounts counts;
 };
 
 // A replay of the recorded lookups with the engine's slots.
@@ -58,8 +51,15 @@ struct CacheReport {
   std::optional<ReplayedRouting> replayed;
 };
 
+// How a replay decides as the engine's cache does, with its slots, from its first token on.
+sim::ReplayOptions replay_options(const engine::CachedExperts& cache);
+
+// Replays a trace as `options` say, and with the policy that knows the future.
+// Errors: as sim::replay.
+Result<ReplayedRouting> beside_belady(const sim::TraceOpener& open, sim::ReplayOptions options);
+
 // Requires: `group` has slots.
-GroupSplit group_split(const engine::DeviceCache& cache, int32_t group);
+GroupSplit group_split(const engine::CachedExperts& cache, int32_t group);
 
 // The counts of the engine's cache so far. Requires: the engine has one.
 CacheReport cache_report(const engine::Engine& engine);

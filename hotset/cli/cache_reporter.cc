@@ -18,44 +18,16 @@ constexpr int64_t kHalfLifeTokens = 256;
 constexpr Bytes kWindow = mib(8);
 constexpr double kCompareEveryUs = 10e6;
 
-CacheTotals totals_of(const CacheCounts& what) {
-  const LookupCounts& c = what.counts;
-  return {.lookups = c.lookups,
-          .tokens = c.tokens,
-          .selected = c.selected,
-          .hits = c.hits,
-          .uploads = c.uploads,
-          .cpu = c.cpu,
-          .streamed = c.streamed,
-          .fills = c.fills,
-          .evictions = c.evictions,
-          .uploaded = what.lanes.uploaded,
-          .filled = what.lanes.filled,
-          .cpu_read = what.lanes.cpu_read,
-          .upload_us = what.lanes.upload_us(),
-          .cpu_us = what.lanes.cpu_us,
-          .wait_us = what.lanes.wait_us};
-}
-
-CacheCounts counts_of(const engine::DeviceCache& cache, int32_t layer) {
-  CacheCounts sum;
-  for (int i = 0; i < kBatchClasses; ++i) {
-    const auto batch = static_cast<BatchClass>(i);
-    sum += {.counts = cache.core().statistics(layer)[batch], .lanes = cache.totals(layer, batch)};
-  }
-  return sum;
-}
-
-CacheGroupView group_view(const engine::Engine& engine, int32_t group) {
-  const engine::DeviceCache& cache = *engine.cache();
+report::CacheGroupView group_view(const engine::Engine& engine, int32_t group) {
+  const engine::CachedExperts& cache = *engine.cache();
   const GroupSpec& spec = cache.core().spec(group);
   const GroupSplit split = group_split(cache, group);
-  CacheGroupView view{.layers = spec.layers,
-                      .n_experts = static_cast<int32_t>(spec.n_experts()),
-                      .n_slots = cache.core().slots(group).n_slots(),
-                      .expert_bytes = spec.bytes_per_expert(),
-                      .upload_us = split.upload_us,
-                      .cpu_us = split.cpu_us};
+  report::CacheGroupView view{.layers = spec.layers,
+                              .n_experts = static_cast<int32_t>(spec.n_experts()),
+                              .n_slots = cache.core().slots(group).n_slots(),
+                              .expert_bytes = spec.bytes_per_expert(),
+                              .upload_us = split.upload_us,
+                              .cpu_us = split.cpu_us};
   view.split = view.n_slots == view.n_experts ? "every expert is resident"
                : view.n_slots == 0            ? "no slots: the CPU computes everything"
                                               : split.reason;
@@ -96,19 +68,14 @@ EngineCacheReporter::~EngineCacheReporter() {
   if (comparing_.joinable()) comparing_.join();
 }
 
-CacheTotals EngineCacheReporter::totals() {
-  const engine::Engine& engine = session_.engine();
-  if (engine.cache() == nullptr) return {};
-  CacheCounts sum;
-  for (int32_t layer = 0; layer < engine.spec().n_layer; ++layer) {
-    sum += counts_of(*engine.cache(), layer);
-  }
-  return totals_of(sum);
+CacheCounts EngineCacheReporter::totals() {
+  const engine::CachedExperts* cache = session_.engine().cache();
+  return cache == nullptr ? CacheCounts{} : cache->core().total_counts();
 }
 
-CacheView EngineCacheReporter::view() {
+report::CacheView EngineCacheReporter::view() {
   const engine::Engine& engine = session_.engine();
-  CacheView view{.verdict = session_.verdict(), .totals = totals()};
+  report::CacheView view{.verdict = session_.verdict(), .totals = totals()};
   if (engine.device() != nullptr) {
     view.device = engine.device()->info().name;
     for (const plan::DevicePlan& device : engine.plan().memory.devices) {
@@ -118,9 +85,9 @@ CacheView EngineCacheReporter::view() {
       view.device_memory = device.total_memory;
     }
   }
-  const engine::DeviceCache* cache = engine.cache();
+  const engine::CachedExperts* cache = engine.cache();
   if (cache == nullptr) return view;
-  view.is_on = cache->why_bypassed().empty();
+  view.is_on = cache->why_unused().empty();
   view.policy = cache->options().policy;
   view.memory.emplace_back("experts", cache->banks().device_bytes());
   for (int32_t group = 0; group < cache->core().n_groups(); ++group) {
@@ -129,8 +96,8 @@ CacheView EngineCacheReporter::view() {
   for (int32_t layer = 0; layer < engine.spec().n_layer; ++layer) {
     const int32_t group = cache->core().group_of(layer);
     if (group < 0) continue;
-    CacheLayerView shown{
-        .layer = layer, .group = group, .totals = totals_of(counts_of(*cache, layer))};
+    report::CacheLayerView shown{
+        .layer = layer, .group = group, .totals = cache->core().counts(layer).total()};
     for (const int32_t slot : cache->core().slot_map(layer)) {
       shown.is_resident.push_back(slot != kNoSlot);
     }
@@ -158,18 +125,8 @@ void EngineCacheReporter::compare_now_and_then() {
   }
   if (comparing_.joinable()) comparing_.join();
   n_compared_ = recorder->n_kept();
-  const engine::DeviceCache& cache = *session_.engine().cache();
-  sim::ReplayOptions options{.policy = cache.options().policy,
-                             .share = {.is_auto = !cache.options().cpu_share,
-                                       .fixed = cache.options().cpu_share.value_or(0)},
-                             .skip_tokens = 0,
-                             .max_decode_tokens = cache.options().max_decode_tokens,
-                             .fills = cache.options().fills,
-                             .rates = cache.options().rates.value_or(plan::kTypicalRates),
-                             .cancelled = &stops_};
-  for (int32_t g = 0; g < cache.core().n_groups(); ++g) {
-    options.slots.push_back(cache.core().slots(g).n_slots());
-  }
+  sim::ReplayOptions options = replay_options(*session_.engine().cache());
+  options.cancelled = &stops_;
   is_comparing_ = true;
   comparing_ = std::thread(
       [this, trace = recorder->copy_kept(kWindow), options = std::move(options)]() mutable {
@@ -182,20 +139,18 @@ void EngineCacheReporter::compare(std::vector<std::byte> trace, sim::ReplayOptio
   const sim::TraceOpener open = [&] {
     return TraceReader::from(std::make_unique<MemorySource>(trace), "recorded routing");
   };
-  const auto own = sim::replay(open, options);
-  options.policy = "belady";
-  options.share = {};
-  const auto best = own ? sim::replay(open, options) : own;
-  if (!best) {
-    if (best.error().code != ErrorCode::kCancelled) {
-      log_warning("the routing could not be replayed: {}", best.error().message);
+  const auto compared = beside_belady(open, options);
+  if (!compared) {
+    if (compared.error().code != ErrorCode::kCancelled) {
+      log_warning("the routing could not be replayed: {}", compared.error().message);
     }
     return;
   }
   const std::lock_guard lock(mutex_);
   compared_at_us_ = steady_clock().now_us();
-  comparison_ = CacheComparison{
-      .n_lookups = own->lookups, .hit_rate = own->hit_rate(), .best_hit_rate = best->hit_rate()};
+  comparison_ = report::CacheComparison{.n_lookups = compared->n_lookups,
+                                        .hit_rate = compared->hit_rate,
+                                        .best_hit_rate = compared->belady_hit_rate};
 }
 
 }  // namespace hotset::cli

@@ -13,8 +13,8 @@
 #include <thread>
 #include <vector>
 
-#include "hotset/base/cache_reporter.h"
 #include "hotset/cli/model_options.h"
+#include "hotset/report/cache_view.h"
 #include "hotset/sim/replay.h"
 
 namespace hotset::cli {
@@ -35,7 +35,7 @@ class ExpertUses {
   std::vector<Layer> layers_;
 };
 
-class EngineCacheReporter final : public CacheReporter {
+class EngineCacheReporter final : public report::CacheReporter {
  public:
   // Requires: both outlive this. `uses` may be null.
   EngineCacheReporter(const EngineSession& session, const ExpertUses* uses);
@@ -44,8 +44,8 @@ class EngineCacheReporter final : public CacheReporter {
   EngineCacheReporter(const EngineCacheReporter&) = delete;
   EngineCacheReporter& operator=(const EngineCacheReporter&) = delete;
 
-  CacheView view() override;
-  CacheTotals totals() override;
+  report::CacheView view() override;
+  CacheCounts totals() override;
 
  private:
   void compare_now_and_then();
@@ -58,7 +58,7 @@ class EngineCacheReporter final : public CacheReporter {
   std::atomic<bool> stops_ = false;
   int64_t n_compared_ = 0;    // lookups recorded when the last comparison began
   mutable std::mutex mutex_;  // of the next two
-  std::optional<CacheComparison> comparison_;
+  std::optional<report::CacheComparison> comparison_;
   double compared_at_us_ = 0;
 };
 

@@ -167,7 +167,7 @@ CacheState cache_state(const engine::Engine& engine, std::optional<Bytes> asked)
     state.device_bytes = engine.cache()->banks().device_bytes();
     state.source_is_pinned = engine.cache()->banks().source_is_pinned();
     state.options = engine.cache()->options();
-    state.why_bypassed = engine.cache()->why_bypassed();
+    state.why_bypassed = engine.cache()->why_unused();
   }
   return state;
 }

@@ -264,7 +264,7 @@ Result<engine::DecodeResult> EngineSession::decode_each(std::span<const engine::
 }
 
 Status EngineSession::report_statistics() {
-  const engine::DeviceCache* cache = engine_->cache();
+  const engine::CachedExperts* cache = engine_->cache();
   if (cache == nullptr) {
     log_info("--stats: the expert cache is off");
     return {};

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "hotset/base/error.h"
-#include "hotset/plan/lane_costs.h"
+#include "hotset/lanes/lane_costs.h"
 #include "hotset/policy/registry.h"
 #include "hotset/sim/matrix.h"
 
@@ -28,7 +28,7 @@ struct ReplayCommandOptions {
   bool fills = true;                        // experts that the CPU computed may be copied
   bool compat_zero_slots = false;
   std::string profile_trace = {};  // for the policy `static`
-  plan::LaneRates rates = plan::kTypicalRates;
+  lanes::LaneRates rates = lanes::kTypicalRates;
   size_t n_threads = 0;  // 0: one per CPU that may be used
   ReplayFormat format = ReplayFormat::kTable;
   std::string svg_path = {};  // empty: no picture

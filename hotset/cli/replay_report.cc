@@ -93,7 +93,7 @@ std::string replay_table(std::span<const sim::MatrixRow> rows) {
 }
 
 std::string replay_legend(const sim::MatrixOptions& options) {
-  const plan::LaneRates& rates = options.rates;
+  const lanes::LaneRates& rates = options.rates;
   return fmt::format(
       "The first {} tokens of each layer are not counted. %: of the bytes of all experts. Belady: "
       "the best that any policy\ncan do with these slots if it may decline to insert; demand: if "

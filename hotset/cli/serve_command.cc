@@ -222,7 +222,7 @@ Status Service::load() {
     n_bytes += tensor.n_bytes.count;
   }
   std::optional<server::CacheRules> rules;
-  if (const engine::DeviceCache* cache = engine.cache(); cache != nullptr) {
+  if (const engine::CachedExperts* cache = engine.cache(); cache != nullptr) {
     const engine::CacheOptions& o = cache->options();
     rules = {.policy = o.policy, .fills = o.fills, .max_decode_tokens = o.max_decode_tokens};
   }

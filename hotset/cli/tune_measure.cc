@@ -150,12 +150,12 @@ Result<TuneMeasurement> TuneMeasure::run_without_device(int n_threads) {
   return compute();
 }
 
-plan::LaneRates TuneMeasure::rates() const {
-  const plan::MachineRates found = lane_rates(*engine_);
-  if (!(found.link > 0 && found.cpu > 0 && found.device > 0)) return plan::kTypicalRates;
-  plan::LaneRates rates = {
+lanes::LaneRates TuneMeasure::rates() const {
+  const measure::MachineRates found = lane_rates(*engine_);
+  if (!(found.link > 0 && found.cpu > 0 && found.device > 0)) return lanes::kTypicalRates;
+  lanes::LaneRates rates = {
       .link_gb_per_s = found.link, .cpu_gb_per_s = found.cpu, .device_gb_per_s = found.device};
-  const plan::LaneCosts& costs = engine_->cache()->costs(0);
+  const lanes::LaneCosts& costs = engine_->cache()->costs(0);
   rates.launch_us = costs.upload_solo_us.fixed;
   rates.turn_us = costs.cpu_solo.turn_us;
   rates.rows_us = costs.rows_us;
@@ -221,23 +221,18 @@ Status TuneMeasure::record_next(const std::string& trace_path) {
   return {};
 }
 
-TuneMeasure::Counts TuneMeasure::counts() const {
-  Counts counts;
-  const engine::DeviceCache* cache = engine_->cache();
-  if (cache == nullptr) return counts;
-  for (const CacheRow& row : cache_report(*engine_).rows) {
-    if (row.batch != BatchClass::kOne) continue;
-    counts.hits += static_cast<double>(row.what.counts.hits);
-    counts.selected += static_cast<double>(row.what.counts.selected);
-    counts.uploaded += static_cast<double>(row.what.lanes.uploaded.count);
-    counts.cpu += static_cast<double>(row.what.lanes.cpu_read.count);
+CacheCounts TuneMeasure::counts() const {
+  CacheCounts counts;
+  const engine::CachedExperts* cache = engine_->cache();
+  for (int32_t layer = 0; cache != nullptr && layer < engine_->spec().n_layer; ++layer) {
+    counts += cache->core().counts(layer)[BatchClass::kOne];
   }
   return counts;
 }
 
 Result<TuneMeasurement> TuneMeasure::compute() {
   TuneMeasurement measured;
-  Counts before = counts();
+  CacheCounts before = counts();
   double us = 0;
   double prompt_us = 0;
   int64_t n_prompt = 0;
@@ -270,13 +265,12 @@ Result<TuneMeasurement> TuneMeasure::compute() {
   }
   measured.skip_tokens += options_.n_warm_up;
   const double n = n_steps - options_.n_warm_up;
-  const Counts after = counts();
-  constexpr double kGib = 1 << 30;
+  CacheCounts moved = counts();
+  moved -= before;
   measured.ms_per_token = us / n / 1e3;
-  measured.up_gib = (after.uploaded - before.uploaded) / n / kGib;
-  measured.cpu_gib = (after.cpu - before.cpu) / n / kGib;
-  const double selected = after.selected - before.selected;
-  measured.hit_rate = selected > 0 ? (after.hits - before.hits) / selected : 0;
+  measured.up_gib = moved.uploaded_bytes.gib() / n;
+  measured.cpu_gib = moved.cpu_bytes.gib() / n;
+  measured.hit_rate = moved.hit_rate();
   if (prompt_us > 0)
     measured.prefill_tokens_per_s = static_cast<double>(n_prompt) * 1e6 / prompt_us;
   return measured;

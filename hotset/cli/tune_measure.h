@@ -49,7 +49,7 @@ class TuneMeasure {
   Bytes most_cache() const { return most_; }
   Bytes expert_bytes() const { return all_experts_; }
   bool all_fit() const { return all_fit_; }
-  plan::LaneRates rates() const;  // as calibrated last
+  lanes::LaneRates rates() const;  // as calibrated last
   // What the runs compute: "text", "prompts FILE", or "random" for a model without a tokenizer.
   const std::string& tokens_name() const { return tokens_name_; }
 
@@ -82,13 +82,8 @@ class TuneMeasure {
   // What the passages are made of, once.
   Status read_tokens(const engine::ModelDescription& model);
   Status generate();
-  struct Counts {
-    double hits = 0;
-    double selected = 0;
-    double uploaded = 0;  // bytes
-    double cpu = 0;       // bytes
-  };
-  Counts counts() const;
+  // Of steps of one token, so far.
+  CacheCounts counts() const;
   Result<TuneMeasurement> compute();
 
   const TuneCommandOptions& options_;

@@ -11,7 +11,7 @@
 #include "hotset/base/units.h"
 #include "hotset/cli/model_options.h"
 #include "hotset/cli/thread_search.h"
-#include "hotset/plan/lane_costs.h"
+#include "hotset/lanes/lane_costs.h"
 #include "hotset/sim/tuning.h"
 
 namespace hotset::cli {
@@ -51,7 +51,7 @@ struct TuneRecord {
   Bytes expert_bytes = {};          // of all experts that a cache may hold
   Bytes most_cache = {};            // that was allowed
   bool all_fit = false;             // most_cache holds all experts
-  plan::LaneRates rates = {};       // measured at the start
+  lanes::LaneRates rates = {};      // measured at the start
   double no_cache_ms = 0;           // per token; 0: not measured
   double prefill_tokens_per_s = 0;  // 0: not measured
   int64_t skip_tokens = 0;          // of the trace

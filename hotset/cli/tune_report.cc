@@ -113,7 +113,7 @@ Section runs_section(const TuneOutcome& outcome) {
         "resident experts faster than the CPU");
   }
   if (outcome.result && outcome.result->fit) {
-    const plan::TimeModelFit& fit = *outcome.result->fit;
+    const sim::TimeModelFit& fit = *outcome.result->fit;
     section.lines.push_back(fit.report({}).front() +
                             fmt::format("; worst error {:.1f}%", 100 * fit.worst_error));
     if (!fit.has_overlap)
@@ -410,7 +410,7 @@ std::string tune_json(const TuneOutcome& outcome) {
   json["predicted"] = Json::array();
   json["whole_layers"] = Json::array();
   if (outcome.result && outcome.result->fit) {
-    const plan::TimeModelFit& fit = *outcome.result->fit;
+    const sim::TimeModelFit& fit = *outcome.result->fit;
     json["fit"] = {{"base_ms", fit.model.base_ms},
                    {"up_ms_per_gib", fit.model.up_ms},
                    {"cpu_ms_per_gib", fit.model.cpu_ms},

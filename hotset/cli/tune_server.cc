@@ -20,7 +20,7 @@
 #include "hotset/cli/tune_measure.h"
 #include "hotset/cli/tune_record.h"
 #include "hotset/cli/tune_report.h"
-#include "hotset/lanes/lane_planner.h"
+#include "hotset/lanes/split_costs.h"
 #include "hotset/trace/reader.h"
 
 namespace hotset::cli {
@@ -158,7 +158,7 @@ Status ServerTuner::start() {
     r.fills = false;
   }
   // Not known and not needed: the time model is fitted to bytes, and shares are fixed.
-  r.rates = plan::kTypicalRates;
+  r.rates = lanes::kTypicalRates;
   r.is_server = true;
   return {};
 }

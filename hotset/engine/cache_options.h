@@ -7,8 +7,9 @@
 #include <optional>
 #include <string>
 
-#include "hotset/lanes/lane_planner.h"
-#include "hotset/plan/lane_costs.h"
+#include "hotset/lanes/lane_costs.h"
+#include "hotset/lanes/planned_lookup.h"
+#include "hotset/lanes/split_costs.h"
 #include "hotset/policy/registry.h"
 
 namespace hotset::engine {
@@ -30,7 +31,8 @@ struct CacheOptions {
   std::optional<int32_t> max_decode_tokens = {};
   HitOrder hit_order = HitOrder::kAuto;
   // The machine, where it should not be measured: what the chooser and fills go by.
-  std::optional<plan::LaneRates> rates = {};
+  std::optional<lanes::LaneRates> rates = {};
+  lanes::PlanInterceptor* interceptor = nullptr;  // must outlive the engine
 };
 
 // Most tokens of a lookup whose hits are queued before it is known; memory is planned for them.

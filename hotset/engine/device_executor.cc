@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "hotset/base/allocation.h"
@@ -15,7 +16,7 @@ using device::QueueId;
 
 DeviceExecutor::DeviceExecutor(const LoadedModel& model, KvCache& kv, device::Device& device,
                                device::Backend& cpu, ExecutorOptions options,
-                               device::Profile* profile, DeviceCache* cache)
+                               device::Profile* profile, CachedExperts* cache)
     : model_(model),
       kv_(kv),
       device_(device),
@@ -29,7 +30,7 @@ DeviceExecutor::DeviceExecutor(const LoadedModel& model, KvCache& kv, device::De
 Result<std::unique_ptr<DeviceExecutor>> DeviceExecutor::create(
     const LoadedModel& model, KvCache& kv, device::Device& device, device::Backend& cpu,
     const Placement& placement, ExecutorOptions options, device::Profile* profile,
-    DeviceCache* cache) {
+    CachedExperts* cache) {
   if (options.n_ubatch < 1 || options.n_outputs < 1) {
     return make_error(ErrorCode::kInvalidArgument,
                       "ubatch: found {} tokens and {} outputs, expected at least 1",
@@ -76,7 +77,7 @@ Status DeviceExecutor::calibrate() {
   if (cache_->options().hit_order != HitOrder::kAuto) return {};
   // Queued hits read the pad slot for every miss, listed ones let the device wait for the host.
   constexpr double kTypicalMisses = 0.3;
-  const plan::ExpertCost& pairs =
+  const lanes::ExpertCost& pairs =
       cache_->costs(cache_->core().group_of(static_cast<int32_t>(setup.layers.back().layer))).pairs;
   // Where copies do not overlap with graphs, listed hits share one graph with the uploads: every
   // other lookup saves one.
@@ -131,11 +132,12 @@ Status DeviceExecutor::run(std::span<const BatchToken> ubatch, std::span<const i
     KeptGraph& kept = set->segments[i];
     const int32_t n_rows = segment.routes < 0 ? 0 : graphs_->n_rows(segment, shape);
     const bool is_cached = n_rows > 0 && cache_ != nullptr && cache_->serves(segment.routes);
-    const bool served = is_cached && !cache_->bypassed();
-    if (is_cached && !served) cache_->note_bypassed(segment.routes);
-    if (served) {
-      HOTSET_RETURN_IF_ERROR(
-          cache_->before_routing(segment.routes, queues_hits_of(segment.routes, n_rows)));
+    std::optional<AwaitedLookup> awaited;
+    if (is_cached && cache_->bypasses_step()) {
+      cache_->note_bypassed(segment.routes);
+    } else if (is_cached) {
+      HOTSET_TRY(awaited,
+                 cache_->await(segment.routes, n_rows, queues_hits_of(segment.routes, n_rows)));
     }
     if (ggml_graph_n_nodes(kept.graph) > 0) {
       const device::Label label{segment.routes < 0 ? "head" : "attention",
@@ -146,8 +148,8 @@ Status DeviceExecutor::run(std::span<const BatchToken> ubatch, std::span<const i
     KeptGraph& experts = set->experts[n_routed++];
     if (n_rows == 0) continue;
     HOTSET_RETURN_IF_ERROR(fetch_routing(i, segment.routes, n_rows));
-    HOTSET_RETURN_IF_ERROR(served ? serve(segment.routes, i, experts, n_rows)
-                                  : run_experts(segment.routes, experts, n_rows));
+    HOTSET_RETURN_IF_ERROR(awaited ? serve(*std::move(awaited), segment.routes, i, experts, n_rows)
+                                   : run_experts(segment.routes, experts, n_rows));
   }
   HOTSET_RETURN_IF_ERROR(queue_resident_ids(shape));
   HOTSET_RETURN_IF_ERROR(fetch_output(*set, logits));
@@ -301,106 +303,86 @@ Result<double> DeviceExecutor::compute_all_on_cpu(int64_t layer, KeptGraph& expe
   return us;
 }
 
-Status DeviceExecutor::serve(int64_t layer, size_t index, KeptGraph& experts, int32_t n_rows) {
+Status DeviceExecutor::serve(AwaitedLookup awaited, int64_t layer, size_t index, KeptGraph& experts,
+                             int32_t n_rows) {
   const size_t parity = index % 2;
-  const bool one_token = n_rows == 1;
-  const Bytes expert_bytes = cache_->expert_bytes(layer);
   const auto label_layer = static_cast<int32_t>(layer);
   const bool hits_queued = queues_hits_of(layer, n_rows);
   if (hits_queued) {
     HOTSET_TRY(KeptGraph* const hits, graphs_->lookups().all_pairs(layer, parity, n_rows));
     HOTSET_RETURN_IF_ERROR(device_.compute(hits->graph, hits->reads, {"hits", label_layer}));
   }
-  HOTSET_RETURN_IF_ERROR(cache_->prefetch(layer, n_rows));
+  HOTSET_RETURN_IF_ERROR(awaited.prefetch());
   const double wait_start_us = device_.now_us();
   HOTSET_RETURN_IF_ERROR(wait_for_routing(layer, n_rows));
-  const double wait_us = device_.now_us() - wait_start_us;
-  cache_->routing_arrived();
   const double plan_start_us = device_.now_us();
-  HOTSET_TRY(const ServedLookup served, cache_->plan(layer, routed_ids(n_rows), n_rows));
+  HOTSET_TRY(ServedLookup lookup, std::move(awaited).plan(routed_ids(n_rows)));
+  const double start_us = device_.now_us();
   if (profile_ != nullptr) {
-    profile_->add(device::Track::kHost, split_label(served.split), label_layer, plan_start_us,
-                  device_.now_us() - plan_start_us);
+    profile_->add(device::Track::kHost, lanes::split_label(lookup.plan().split), label_layer,
+                  plan_start_us, start_us - plan_start_us);
   }
-  LaneTotals& totals = cache_->totals();
-  totals.wait_us += wait_us;
+  lookup.account().wait_us += plan_start_us - wait_start_us;
   n_listed_ = 0;
-  if (served.all_on_cpu) {
-    HOTSET_RETURN_IF_ERROR(cache_->queue_fills());
+  if (lookup.plan().all_on_cpu) {
+    HOTSET_RETURN_IF_ERROR(lookup.queue_fills());
     HOTSET_TRY(const double us, compute_all_on_cpu(layer, experts, n_rows));
-    totals.cpu_us += us;
-    totals.cpu_read += expert_bytes * (served.n_hits + served.n_cpu);
-    return cache_->learn(served, us);
+    return std::move(lookup).finish(us);
   }
 
   // The CPU lane first: what follows only queues.
-  const LaneJob job{.name = "experts", .layer = layer, .start_us = device_.now_us()};
-  const auto n_cpu_pairs = std::ssize(served.cpu_pairs);
-  auto compute = [this, layer, one_token, n_cpu_pairs] {
-    return cpu_.compute(graphs_->lookups().cpu_pairs(layer, one_token, n_cpu_pairs));
+  const std::span<const int32_t> cpu_pairs = lookup.pairs().cpu();
+  auto compute = [this, layer, n_rows, n = std::ssize(cpu_pairs)] {
+    return cpu_.compute(graphs_->lookups().cpu_pairs(layer, n_rows == 1, n));
   };
-  if (n_cpu_pairs > 0) {
-    list_cpu_pairs(served.cpu_pairs);
+  if (!cpu_pairs.empty()) {
+    list_cpu_pairs(cpu_pairs);
     lane_.start(compute);
   }
-  const auto queue_device_work = [&]() -> Status {
-    HOTSET_RETURN_IF_ERROR(cache_->queue_uploads());
-    const bool joined = !hits_queued && cache_->joins_uploads() && served.n_uploads > 0;
-    if (joined) {
-      HOTSET_RETURN_IF_ERROR(cache_->uploads_arrive());
-      HOTSET_RETURN_IF_ERROR(compute_listed("experts", layer, parity, one_token,
-                                            served.device_pairs, served.n_hits + served.n_uploads));
-    } else if (!hits_queued) {
-      HOTSET_RETURN_IF_ERROR(
-          compute_listed("hits", layer, parity, one_token, served.hit_pairs, served.n_hits));
-    }
-    if (served.n_uploads > 0 && !joined) {
-      HOTSET_RETURN_IF_ERROR(cache_->uploads_arrive());
-      HOTSET_RETURN_IF_ERROR(compute_listed("uploaded", layer, parity, one_token,
-                                            served.upload_pairs, served.n_uploads));
-    }
-    HOTSET_RETURN_IF_ERROR(stream(layer, parity, served));
-    HOTSET_RETURN_IF_ERROR(cache_->queue_fills());
-    return cache_->wants_upload_time() ? time_uploads(job.start_us) : Status();
-  };
-  const Status queued = catching_refusal("the expert cache", queue_device_work);
-  if (n_cpu_pairs == 0) return queued;
+  const Status queued = catching_refusal(
+      "the expert cache", [&] { return queue_lookup(lookup, parity, hits_queued, start_us); });
+  if (cpu_pairs.empty()) return queued;
   // The lane works on memory of this lookup, so it must end even after an error.
-  const Bytes reads = expert_bytes * served.n_cpu;
+  const LaneJob job{.name = "experts", .layer = layer, .start_us = start_us};
+  const Bytes reads = cache_->expert_bytes(layer) * std::ssize(lookup.plan().cpu);
   HOTSET_TRY(const double cpu_us, finish_cpu_lane(job, reads));
   HOTSET_RETURN_IF_ERROR(queued);
-  totals.cpu_us += cpu_us;
-  totals.cpu_read += reads;
-  HOTSET_RETURN_IF_ERROR(cache_->learn(served, cpu_us));
-  return upload_cpu_rows(layer, served.cpu_pairs);
+  HOTSET_RETURN_IF_ERROR(std::move(lookup).finish(cpu_us));
+  return upload_cpu_rows(layer, cpu_pairs);
 }
 
-Status DeviceExecutor::stream(int64_t layer, size_t parity, const ServedLookup& served) {
-  const size_t n_chunks = served.chunks.size();
-  // Both halves of the staging area are free at first: the host has waited for the routing.
-  for (size_t i = 0; i < std::min<size_t>(2, n_chunks); ++i) {
-    HOTSET_RETURN_IF_ERROR(cache_->queue_chunk(i));
+Status DeviceExecutor::queue_lookup(ServedLookup& lookup, size_t parity, bool hits_queued,
+                                    double start_us) {
+  const lanes::PlannedLookup& plan = lookup.plan();
+  const LookupPairs& pairs = lookup.pairs();
+  HOTSET_TRY(QueuedUploads uploads, lookup.queue_uploads());
+  const bool joined = !hits_queued && cache_->joins_uploads() && !uploads.empty();
+  if (!hits_queued && !joined) {
+    HOTSET_RETURN_IF_ERROR(compute_listed("hits", lookup, parity, pairs.hits(), plan.hits.size()));
   }
-  for (size_t i = 0; i < n_chunks; ++i) {
-    HOTSET_RETURN_IF_ERROR(cache_->chunk_arrives(i));
-    const StreamChunk& chunk = served.chunks[i];
+  if (!uploads.empty()) {
+    HOTSET_RETURN_IF_ERROR(uploads.arrive());
     HOTSET_RETURN_IF_ERROR(
-        compute_listed("streamed", layer, parity, false, chunk.pairs, std::ssize(chunk.experts)));
-    HOTSET_RETURN_IF_ERROR(cache_->chunk_is_computed(i));
-    if (i + 2 < n_chunks) HOTSET_RETURN_IF_ERROR(cache_->queue_chunk(i + 2));
+        joined ? compute_listed("experts", lookup, parity, pairs.device(),
+                                plan.hits.size() + lookup.n_uploads())
+               : compute_listed("uploaded", lookup, parity, pairs.uploads(), lookup.n_uploads()));
   }
-  return {};
+  StagedChunks chunks = lookup.stage();
+  while (true) {
+    HOTSET_TRY(const StagedChunks::Chunk* const chunk, chunks.next());
+    if (chunk == nullptr) break;
+    HOTSET_RETURN_IF_ERROR(
+        compute_listed("streamed", lookup, parity, chunk->pairs, chunk->n_experts));
+  }
+  HOTSET_RETURN_IF_ERROR(lookup.queue_fills());
+  return uploads.sample_time(start_us);
 }
 
-Status DeviceExecutor::time_uploads(double start_us) {
-  HOTSET_RETURN_IF_ERROR(device_.wait(cache_->uploaded()));
-  return cache_->learn_uploads(device_.now_us() - start_us);
-}
-
-Status DeviceExecutor::compute_listed(const char* name, int64_t layer, size_t parity,
-                                      bool one_token, std::span<const int32_t> pairs,
-                                      int64_t n_experts) {
+Status DeviceExecutor::compute_listed(const char* name, const ServedLookup& lookup, size_t parity,
+                                      std::span<const int32_t> pairs, size_t n_experts) {
   if (pairs.empty()) return {};
+  const int64_t layer = lookup.plan().layer;
+  const bool one_token = lookup.plan().n_tokens == 1;
   const auto k = static_cast<int32_t>(model_.spec().router.n_expert_used);
   const std::span<const int32_t> ids{static_cast<const int32_t*>(graphs_->host().ids->data),
                                      static_cast<size_t>(graphs_->host().ids->ne[1] * k)};
@@ -427,11 +409,12 @@ Status DeviceExecutor::compute_listed(const char* name, int64_t layer, size_t pa
       list.part(kPairTokens)[i] = is_pair ? pairs[i] / k : 0;
       list.part(kPairExperts)[i] = expert;
       list.part(kPairSlots)[i] =
-          is_pair ? cache_->device_slot(expert) : cache_->banks().layer(layer)->pad_slot;
+          is_pair ? lookup.pairs().slot(expert) : cache_->banks().layer(layer)->pad_slot;
       list.part(kPairRows)[i] = is_pair ? pairs[i] : dump_row;
     }
     // Counted once: a further call reads other experts.
-    const Bytes reads = cache_->expert_bytes(layer) * std::exchange(n_experts, 0);
+    const Bytes reads =
+        cache_->expert_bytes(layer) * static_cast<int64_t>(std::exchange(n_experts, 0));
     HOTSET_RETURN_IF_ERROR(
         graphs_->lookups().compute_listed(list, name, layer, parity, one_token, reads));
     pairs = pairs.subspan(n);

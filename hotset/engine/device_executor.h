@@ -17,9 +17,9 @@
 #include "hotset/device/backend.h"
 #include "hotset/device/device.h"
 #include "hotset/device/profile.h"
+#include "hotset/engine/cached_experts.h"
 #include "hotset/engine/cpu_executor.h"
 #include "hotset/engine/cpu_lane.h"
-#include "hotset/engine/device_cache.h"
 #include "hotset/engine/device_graphs.h"
 #include "hotset/engine/executor.h"
 #include "hotset/engine/placement.h"
@@ -35,7 +35,7 @@ class DeviceExecutor final : public Executor {
   static Result<std::unique_ptr<DeviceExecutor>> create(
       const LoadedModel& model, KvCache& kv, device::Device& device, device::Backend& cpu,
       const Placement& placement, ExecutorOptions options, device::Profile* profile,
-      DeviceCache* cache);
+      CachedExperts* cache);
 
   Status run(std::span<const BatchToken> ubatch, std::span<const int32_t> cells,
              std::vector<float>& logits) override;
@@ -52,7 +52,7 @@ class DeviceExecutor final : public Executor {
  private:
   DeviceExecutor(const LoadedModel& model, KvCache& kv, device::Device& device,
                  device::Backend& cpu, ExecutorOptions options, device::Profile* profile,
-                 DeviceCache* cache);
+                 CachedExperts* cache);
 
   // A job of the CPU lane that was started.
   struct LaneJob {
@@ -70,12 +70,13 @@ class DeviceExecutor final : public Executor {
   Status run_experts(int64_t layer, KeptGraph& experts, int64_t n_rows);
   // Returns what it took, in microseconds.
   Result<double> compute_all_on_cpu(int64_t layer, KeptGraph& experts, int64_t n_rows);
-  // A layer of the cache.
-  Status serve(int64_t layer, size_t index, KeptGraph& experts, int32_t n_rows);
-  Status compute_listed(const char* name, int64_t layer, size_t parity, bool one_token,
-                        std::span<const int32_t> pairs, int64_t n_experts);
-  Status stream(int64_t layer, size_t parity, const ServedLookup& served);
-  Status time_uploads(double start_us);
+  // A lookup of the cache, whose routing is on its way.
+  Status serve(AwaitedLookup awaited, int64_t layer, size_t index, KeptGraph& experts,
+               int32_t n_rows);
+  // Queues what the device does for a planned lookup.
+  Status queue_lookup(ServedLookup& lookup, size_t parity, bool hits_queued, double start_us);
+  Status compute_listed(const char* name, const ServedLookup& lookup, size_t parity,
+                        std::span<const int32_t> pairs, size_t n_experts);
   void list_cpu_pairs(std::span<const int32_t> pairs);
   Status upload_cpu_rows(int64_t layer, std::span<const int32_t> pairs);
   Status queue_resident_ids(const GraphShape& shape);
@@ -94,8 +95,7 @@ class DeviceExecutor final : public Executor {
   std::span<const int32_t> routed_ids(int64_t n_rows) const;
   // Whether the hits of a lookup of so many tokens are queued before they are known.
   bool queues_hits_of(int64_t layer, int32_t n_tokens) const {
-    return n_tokens <= n_queued_ && cache_->may_queue_hits(n_tokens) &&
-           !cache_->expects_all_on_cpu(layer);
+    return n_tokens <= n_queued_ && cache_->expects_hits(layer, n_tokens);
   }
 
   const LoadedModel& model_;
@@ -110,7 +110,7 @@ class DeviceExecutor final : public Executor {
   device::Event arrived_;
   UbatchInputs inputs_;
   std::vector<uint8_t> is_chosen_;  // by expert
-  DeviceCache* cache_;
+  CachedExperts* cache_;
   int32_t n_queued_ = 0;  // most tokens of a lookup whose hits are queued before they are known
   int64_t n_listed_ = 0;  // numbers in the host's pair list of the present lookup
   std::vector<int32_t> sorted_pairs_;

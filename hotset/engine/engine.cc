@@ -14,8 +14,8 @@
 #include "hotset/engine/cpu_executor.h"
 #include "hotset/engine/device_executor.h"
 #include "hotset/engine/overcommit.h"
-#include "hotset/plan/cache_prediction.h"
-#include "hotset/plan/never_slower.h"
+#include "hotset/lanes/cache_prediction.h"
+#include "hotset/lanes/never_slower.h"
 
 namespace hotset::engine {
 
@@ -84,25 +84,25 @@ Result<std::string> Engine::why_repacked() {
   // A cache that the CPU has left unused takes what the CPU takes.
   if (!repacked_ratio_ || cache_ == nullptr) return std::string();
   const auto k = static_cast<int32_t>(spec().router.n_expert_used);
-  plan::BaselineTimes times;
+  lanes::BaselineTimes times;
   for (int32_t group = 0; group < cache_->core().n_groups(); ++group) {
-    if (!cache_->has_lane_model(group)) continue;
+    if (!cache_->learner().has_model(group)) continue;
     const GroupSpec& group_spec = cache_->core().spec(group);
     const auto n_layers = static_cast<double>(group_spec.layers.size());
     const double share = static_cast<double>(cache_->core().slots(group).n_slots()) /
                          static_cast<double>(group_spec.n_experts());
-    const double plain_us = n_layers * cache_->lane_model(group).no_cache_us(k);
+    const double plain_us = n_layers * cache_->learner().model(group).no_cache_us(k);
     HOTSET_TRY(
         const double cached_us,
-        plan::predicted_layer_us(cache_->costs(group), group_spec.bytes_per_expert(), k, share));
+        lanes::predicted_layer_us(cache_->costs(group), group_spec.bytes_per_expert(), k, share));
     times.plain_us += plain_us;
-    times.cache_us += cache_->why_bypassed().empty() ? n_layers * cached_us : plain_us;
+    times.cache_us += cache_->why_unused().empty() ? n_layers * cached_us : plain_us;
   }
   if (!(times.plain_us > 0)) return std::string();
   times.repacked_us = times.plain_us * *repacked_ratio_;
-  HOTSET_TRY(const plan::BaselineChoice choice, plan::choose_baseline(times));
-  if (choice.use_cache || choice.baseline != plan::Baseline::kRepacked) return std::string();
-  return plan::describe(choice);
+  HOTSET_TRY(const lanes::BaselineChoice choice, lanes::choose_baseline(times));
+  if (choice.use_cache || choice.baseline != lanes::Baseline::kRepacked) return std::string();
+  return lanes::describe(choice);
 }
 
 Result<std::unique_ptr<Engine>> Engine::create_as_asked(ModelDescription description,
@@ -207,7 +207,7 @@ Status Engine::create_cache() {
     HOTSET_RETURN_IF_ERROR(shrink_to_free_memory(model_->description(), *device_, options_, plan_));
   }
   most_cache_ = plan_.memory.devices.front().banks;
-  HOTSET_TRY(cache_, DeviceCache::create(*model_, *device_, plan_.groups, options_.cache));
+  HOTSET_TRY(cache_, CachedExperts::create(*model_, *device_, plan_.groups, options_.cache));
   return shrink_overcommitted();
 }
 
@@ -234,7 +234,7 @@ Status Engine::shrink_overcommitted() {
     plan_.why_no_cache = "the device has too little memory of its own left for a token's experts";
     return {};
   }
-  HOTSET_TRY(cache_, DeviceCache::create(*model_, *device_, plan_.groups, options_.cache));
+  HOTSET_TRY(cache_, CachedExperts::create(*model_, *device_, plan_.groups, options_.cache));
   return {};
 }
 
@@ -276,7 +276,7 @@ Status Engine::renew_cache() {
   executor_.reset();
   cache_.reset();
   if (std::ranges::any_of(plan_.groups, [](const CacheGroup& g) { return g.n_slots > 0; })) {
-    HOTSET_TRY(cache_, DeviceCache::create(*model_, *device_, plan_.groups, options_.cache));
+    HOTSET_TRY(cache_, CachedExperts::create(*model_, *device_, plan_.groups, options_.cache));
   }
   const Status created = unless_lost(create_executor());
   if (!created) {

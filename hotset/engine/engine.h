@@ -16,7 +16,7 @@
 #include "hotset/device/backend.h"
 #include "hotset/device/device.h"
 #include "hotset/device/profile.h"
-#include "hotset/engine/device_cache.h"
+#include "hotset/engine/cached_experts.h"
 #include "hotset/engine/engine_options.h"
 #include "hotset/engine/engine_plan.h"
 #include "hotset/engine/executor.h"
@@ -65,7 +65,7 @@ class Engine {
   // Whether a cache was asked for and gave way to repacked experts; plan().why_no_cache says why.
   bool repacked_instead() const { return repacked_instead_; }
   // The expert cache; null where no layer has slots.
-  const DeviceCache* cache() const { return cache_.get(); }
+  const CachedExperts* cache() const { return cache_.get(); }
   // The groups of the device's MoE layers and the slots that were planned for them; empty without a
   // device, and with a cache of 0 bytes.
   std::span<const CacheGroup> cache_groups() const { return plan_.groups; }
@@ -74,7 +74,7 @@ class Engine {
   // computes every expert) and how it works. It starts empty; the KV memory stays. Costs an
   // executor and a calibration, not a load. Requires: the engine was created with a cache that has
   // slots, and `cache` has its most_queued_tokens(), by which memory was planned; else
-  // kInvalidArgument. Errors: kOutOfMemory, more than was planned for; as DeviceCache::create and
+  // kInvalidArgument. Errors: kOutOfMemory, more than was planned for; as CachedExperts::create and
   // DeviceExecutor::create, after which decode() fails until another call succeeds.
   Status set_cache(std::optional<Bytes> bytes, const CacheOptions& cache);
   // Other kernel threads for the CPU, 1 to 512; what an emulated device computes with stays, only
@@ -175,7 +175,7 @@ class Engine {
   bool repacked_instead_ = false;
   std::optional<double> repacked_ratio_;  // of a token's experts, over the file's layout
   Bytes most_cache_;                      // that set_cache() may ask for
-  std::unique_ptr<DeviceCache> cache_;
+  std::unique_ptr<CachedExperts> cache_;
   std::unique_ptr<Executor> executor_;
   bool has_failed_ = false;  // the last step
   std::vector<float> logits_;

@@ -5,8 +5,9 @@
 
 #include "hotset/base/allocation.h"
 #include "hotset/device/plan_device.h"
-#include "hotset/engine/device_cache.h"
+#include "hotset/engine/cached_experts.h"
 #include "hotset/engine/device_graphs.h"
+#include "hotset/engine/expert_groups.h"
 
 namespace hotset::engine {
 namespace {
@@ -36,7 +37,7 @@ Result<plan::DeviceDemand> Demand::measure(ModelDescription& description,
   std::vector<CacheGroup> groups;
   plan::DeviceDemand demand;
   if (options_.cache_bytes != Bytes{}) {
-    HOTSET_TRY(groups, DeviceCache::form_groups(description, device_, placement, kUnlimitedBudget));
+    HOTSET_TRY(groups, device_groups(description, device_, placement, kUnlimitedBudget));
     for (CacheGroup& group : groups) {
       demand.all_experts += bank_bytes(group.spec, group.spec.n_experts());
       // As little as makes a cache: banks are planned last. None where the device cannot use them.
@@ -81,9 +82,9 @@ Status Demand::build(const LoadedModel& model, device::PlanDevice& counted,
   HOTSET_TRY(KvCache kv,
              KvCache::create(model.spec(), asked, cpu_.buffer_type(), &counted, placement));
   kv_window_bytes_ = kv.window_bytes(/*on_device=*/true);
-  std::unique_ptr<DeviceCache> cache;
+  std::unique_ptr<CachedExperts> cache;
   if (!groups.empty()) {
-    HOTSET_TRY(cache, DeviceCache::create(model, counted, std::move(groups), options_.cache));
+    HOTSET_TRY(cache, CachedExperts::create(model, counted, std::move(groups), options_.cache));
   }
   const int32_t n_ubatch = std::min(options_.n_ubatch, kv.cells().n_cells());
   const ExecutorOptions executor{.n_ubatch = n_ubatch,
@@ -140,7 +141,7 @@ std::string why_no_cache(const ModelDescription& description, const EngineOption
 
 Status size_cache(const ModelDescription& description, const device::Device& device, Bytes budget,
                   EnginePlan& plan) {
-  HOTSET_TRY(plan.groups, DeviceCache::form_groups(description, device, plan.placement, budget));
+  HOTSET_TRY(plan.groups, device_groups(description, device, plan.placement, budget));
   return {};
 }
 

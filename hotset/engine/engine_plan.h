@@ -40,7 +40,7 @@ Result<EnginePlan> plan_engine(ModelDescription& description, const EngineOption
                                device::Device& device, device::Backend& cpu);
 
 // The groups and their slots for a budget of banks.
-// Errors: as DeviceCache::form_groups.
+// Errors: as device_groups.
 Status size_cache(const ModelDescription& description, const device::Device& device, Bytes budget,
                   EnginePlan& plan);
 

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <utility>
 
-#include "hotset/lanes/lane_planner.h"
+#include "hotset/lanes/split_costs.h"
 
 namespace hotset::engine {
 namespace {

@@ -85,6 +85,10 @@ class ExpertBanks {
     if (ring_) ring_->done(point);
   }
 
+  // Of one expert of a layer that has slots.
+  Bytes expert_bytes(int64_t layer) const {
+    return cache_.spec(cache_.group_of(static_cast<int32_t>(layer))).bytes_per_expert();
+  }
   // Banks and maps on the device.
   Bytes device_bytes() const { return device_bytes_; }
   // Whether copies come straight from pinned memory. False: through a ring.

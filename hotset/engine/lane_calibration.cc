@@ -74,7 +74,7 @@ Status Calibration::start_uploads(int64_t n) {
   // One by one, as most lookups need them: from the end, so that nothing merges.
   for (int64_t i = 0; i < n; ++i) {
     const auto at = static_cast<int32_t>(n - 1 - i);
-    HOTSET_RETURN_IF_ERROR(s_.cache.banks_for_calibration().copy(layer_, at, at, 1, "calibrate"));
+    HOTSET_RETURN_IF_ERROR(s_.cache.banks().copy(layer_, at, at, 1, "calibrate"));
   }
   return s_.device.record(event_, QueueId::kTransfer);
 }
@@ -137,7 +137,7 @@ Result<double> Calibration::rows_us(int64_t n_copies) {
 }
 
 Status Calibration::together() {
-  plan::LaneModel& model = s_.cache.lane_model(group_);
+  lanes::LaneModel& model = s_.cache.learner().model(group_);
   list_cpu(n_most_, 1);
   auto job = [&] { return s_.cpu.compute(s_.graphs.lookups().cpu_pairs(layer_, true, n_most_)); };
   const double start_us = s_.device.now_us();
@@ -150,8 +150,8 @@ Status Calibration::together() {
   HOTSET_RETURN_IF_ERROR(s_.lane.finish());
   HOTSET_RETURN_IF_ERROR(uploaded);
   HOTSET_RETURN_IF_ERROR(
-      model.observe_upload(plan::LaneUse::kConcurrent, expert_bytes_ * n_most_, upload_us));
-  return model.observe_cpu(plan::LaneUse::kConcurrent, static_cast<double>(n_most_),
+      model.observe_upload(lanes::LaneUse::kConcurrent, expert_bytes_ * n_most_, upload_us));
+  return model.observe_cpu(lanes::LaneUse::kConcurrent, static_cast<double>(n_most_),
                            lane_us(n_most_));
 }
 
@@ -166,16 +166,16 @@ Result<double> Calibration::run() {
     HOTSET_TRY(const double all_us, fastest([&] { return cpu_us(1, kTokens); }));
     further_token = std::clamp((all_us / one_us - 1) / (kTokens - 1), 0.0, 1.0);
   }
-  HOTSET_RETURN_IF_ERROR(s_.cache.start_lane_model(group_, further_token));
-  plan::LaneModel& model = s_.cache.lane_model(group_);
+  HOTSET_RETURN_IF_ERROR(s_.cache.learner().start(group_, further_token));
+  lanes::LaneModel& model = s_.cache.learner().model(group_);
   for (const int64_t n : {int64_t{1}, n_most_}) {
     const auto work = static_cast<double>(n);
     HOTSET_TRY(const double upload, fastest([&] { return upload_us(n); }));
     HOTSET_TRY(const double cpu, fastest([&] { return cpu_us(n, 1); }));
     HOTSET_TRY(const double pairs, fastest([&] { return pairs_us(n); }));
     HOTSET_RETURN_IF_ERROR(
-        model.observe_upload(plan::LaneUse::kSolo, expert_bytes_ * n, std::max(0.0, upload)));
-    HOTSET_RETURN_IF_ERROR(model.observe_cpu(plan::LaneUse::kSolo, work, cpu));
+        model.observe_upload(lanes::LaneUse::kSolo, expert_bytes_ * n, std::max(0.0, upload)));
+    HOTSET_RETURN_IF_ERROR(model.observe_cpu(lanes::LaneUse::kSolo, work, cpu));
     HOTSET_RETURN_IF_ERROR(model.observe_pairs(work, std::max(0.0, pairs - idle_us)));
     HOTSET_RETURN_IF_ERROR(model.observe_hits(work, std::max(0.0, pairs - idle_us)));
   }
@@ -194,7 +194,7 @@ Result<double> calibrate_lanes(const CalibrationSetup& setup) {
   double idle_us = 0;
   for (const CalibrationSetup::Layer& layer : setup.layers) {
     HOTSET_TRY(idle_us, Calibration(setup, layer).run());
-    setup.cache.lanes_learned(setup.cache.core().group_of(static_cast<int32_t>(layer.layer)));
+    setup.cache.learner().tell(setup.cache.core().group_of(static_cast<int32_t>(layer.layer)));
   }
   return idle_us;
 }

@@ -10,8 +10,8 @@
 #include "hotset/base/error.h"
 #include "hotset/device/backend.h"
 #include "hotset/device/device.h"
+#include "hotset/engine/cached_experts.h"
 #include "hotset/engine/cpu_lane.h"
-#include "hotset/engine/device_cache.h"
 #include "hotset/engine/device_graphs.h"
 
 namespace hotset::engine {
@@ -26,7 +26,7 @@ struct CalibrationSetup {
   device::Backend& cpu;
   CpuLane& lane;
   DeviceGraphs& graphs;
-  DeviceCache& cache;
+  CachedExperts& cache;
   int64_t experts_per_token = 0;
   std::vector<Layer> layers;  // one of each group
 };

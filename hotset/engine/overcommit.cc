@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "hotset/lanes/lane_planner.h"
+#include "hotset/lanes/split_costs.h"
 
 namespace hotset::engine {
 namespace {

@@ -7,6 +7,7 @@
 
 #include "hotset/cache/group.h"
 #include "hotset/engine/architecture.h"
+#include "hotset/engine/expert_groups.h"
 #include "hotset/engine/weights.h"
 
 namespace hotset::engine {

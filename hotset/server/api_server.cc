@@ -410,7 +410,7 @@ std::string ApiServer::State::metrics() const {
                      .start_time_s = start_time_s,
                      .version = options.version,
                      .model = endpoints->model().name};
-  if (CacheReporter* cache = endpoints->model().cache) {
+  if (report::CacheReporter* cache = endpoints->model().cache) {
     endpoints->model().scheduler->between_steps([&] { input.cache = cache->totals(); });
   }
   const std::lock_guard lock(mutex);

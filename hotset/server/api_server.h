@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "hotset/base/cache_reporter.h"
 #include "hotset/base/error.h"
+#include "hotset/report/cache_view.h"
 #include "hotset/server/api_requests.h"
 #include "hotset/server/http_limits.h"
 #include "hotset/server/scheduler.h"
@@ -46,7 +46,7 @@ struct ServedModel {
   Scheduler* scheduler = nullptr;
   const text::Tokenizer* tokenizer = nullptr;
   const text::ChatTemplate* chat_template = nullptr;
-  CacheReporter* cache = nullptr;
+  report::CacheReporter* cache = nullptr;
   std::optional<CacheRules> cache_rules = {};  // none: there is no cache
   std::string name;                            // as in "model" of answers
   // Whether `name` was given, by whoever serves it: then a request must ask for it, or for one of

@@ -42,7 +42,7 @@ Status EngineModel::restore(engine::SequenceId sequence, std::span<const uint8_t
 
 ExpertFigures EngineModel::expert_figures() const {
   if (engine_.cache() == nullptr) return {};
-  const auto counts = engine_.cache()->core().total_statistics();
+  const auto counts = engine_.cache()->core().total_counts();
   return {.selected = static_cast<double>(counts.selected),
           .hits = static_cast<double>(counts.hits),
           .uploads = static_cast<double>(counts.uploads),

@@ -4,31 +4,14 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "hotset/report/counts_json.h"
+
 namespace hotset::server {
 namespace {
 
-Json totals_json(const CacheTotals& t) {
-  return {{"lookups", t.lookups},
-          {"tokens", t.tokens},
-          {"selected", t.selected},
-          {"hits", t.hits},
-          {"uploads", t.uploads},
-          {"cpu", t.cpu},
-          {"streamed", t.streamed},
-          {"fills", t.fills},
-          {"evictions", t.evictions},
-          {"hit_rate", t.hit_rate()},
-          {"uploaded_bytes", t.uploaded.count},
-          {"filled_bytes", t.filled.count},
-          {"cpu_bytes", t.cpu_read.count},
-          {"upload_us", t.upload_us},
-          {"cpu_us", t.cpu_us},
-          {"wait_us", t.wait_us}};
-}
-
-Json layer_json(const CacheLayerView& layer) {
+Json layer_json(const report::CacheLayerView& layer) {
   Json json = {{"layer", layer.layer}, {"group", layer.group}};
-  json.update(totals_json(layer.totals));
+  json.update(report::counts_json(layer.totals));
   // One character per expert: long lists of true and false are hard to read and to send.
   std::string resident;
   int64_t n_resident = 0;
@@ -44,7 +27,7 @@ Json layer_json(const CacheLayerView& layer) {
   return json;
 }
 
-Json group_json(const CacheGroupView& group) {
+Json group_json(const report::CacheGroupView& group) {
   return {{"layers", group.layers},
           {"experts", group.n_experts},
           {"slots", group.n_slots},
@@ -56,15 +39,17 @@ Json group_json(const CacheGroupView& group) {
 
 }  // namespace
 
-Json cache_json(const CacheView& view, const SchedulerStatus& status) {
+Json cache_json(const report::CacheView& view, const SchedulerStatus& status) {
   Json json = {{"on", view.is_on}, {"verdict", view.verdict}};
   json["device"] = view.device.empty() ? Json() : Json(view.device);
   json["policy"] = view.policy.empty() ? Json() : Json(view.policy);
-  json["totals"] = totals_json(view.totals);
+  json["totals"] = report::counts_json(view.totals);
   json["groups"] = Json::array();
-  for (const CacheGroupView& group : view.groups) json["groups"].push_back(group_json(group));
+  for (const report::CacheGroupView& group : view.groups)
+    json["groups"].push_back(group_json(group));
   json["layers"] = Json::array();
-  for (const CacheLayerView& layer : view.layers) json["layers"].push_back(layer_json(layer));
+  for (const report::CacheLayerView& layer : view.layers)
+    json["layers"].push_back(layer_json(layer));
   json["memory"] = {{"device_bytes", view.device_memory.count}, {"items", Json::array()}};
   for (const auto& [name, bytes] : view.memory) {
     json["memory"]["items"].push_back({{"name", name}, {"bytes", bytes.count}});

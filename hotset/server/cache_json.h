@@ -3,13 +3,13 @@
 #ifndef HOTSET_SERVER_CACHE_JSON_H_
 #define HOTSET_SERVER_CACHE_JSON_H_
 
-#include "hotset/base/cache_reporter.h"
+#include "hotset/report/cache_view.h"
 #include "hotset/server/json_fields.h"
 #include "hotset/server/scheduler.h"
 
 namespace hotset::server {
 
-Json cache_json(const CacheView& view, const SchedulerStatus& status);
+Json cache_json(const report::CacheView& view, const SchedulerStatus& status);
 
 }  // namespace hotset::server
 

@@ -433,7 +433,7 @@ std::string Endpoints::slots() const {
 }
 
 ApiResult<std::string> Endpoints::cache() const {
-  CacheView view;
+  report::CacheView view;
   const bool was_run = model_.cache == nullptr ||
                        model_.scheduler->between_steps([&] { view = model_.cache->view(); });
   if (!was_run) {

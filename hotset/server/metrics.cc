@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
 #include <string_view>
 
 #include "hotset/base/printable.h"
@@ -84,25 +85,34 @@ void add_scheduler(const SchedulerStatus& s, Text& text) {
   text.gauge("kv_positions_used", "Positions of the KV memory that hold a token.", s.n_used);
 }
 
-void add_cache(const CacheTotals& c, Text& text) {
-  text.counter("moe_cache_lookups_total", "Lookups of the expert cache.", real(c.lookups));
-  text.metric("moe_cache_experts_total", "counter",
-              "Distinct experts of lookups, by where they were computed.");
-  text.value(real(c.hits), "lane=\"hit\"");
-  text.value(real(c.uploads), "lane=\"upload\"");
-  text.value(real(c.cpu), "lane=\"cpu\"");
-  text.value(real(c.streamed), "lane=\"streamed\"");
-  text.counter("moe_cache_fills_total", "Experts that were copied in the background.",
-               real(c.fills));
-  text.counter("moe_cache_evictions_total", "Experts that lost their slot.", real(c.evictions));
-  text.metric("moe_cache_bytes_total", "counter", "Bytes of experts that were copied or read.");
-  text.value(static_cast<double>(c.uploaded.count), "lane=\"upload\"");
-  text.value(static_cast<double>(c.filled.count), "lane=\"fill\"");
-  text.value(static_cast<double>(c.cpu_read.count), "lane=\"cpu\"");
-  text.metric("moe_cache_lane_seconds_total", "counter", "Time of lanes, where it is known.");
-  text.value(c.upload_us / 1e6, "lane=\"upload\"");
-  text.value(c.cpu_us / 1e6, "lane=\"cpu\"");
-  text.value(c.wait_us / 1e6, "lane=\"wait\"");
+// What the account's metrics mean.
+struct CacheMetric {
+  std::string_view name;
+  std::string_view help;
+};
+constexpr std::array kCacheMetrics = {
+    CacheMetric{"moe_cache_lookups_total", "Lookups of the expert cache."},
+    CacheMetric{"moe_cache_experts_total",
+                "Distinct experts of lookups, by where they were computed."},
+    CacheMetric{"moe_cache_fills_total", "Experts that were copied in the background."},
+    CacheMetric{"moe_cache_evictions_total", "Experts that lost their slot."},
+    CacheMetric{"moe_cache_bytes_total", "Bytes of experts that were copied or read."},
+    CacheMetric{"moe_cache_lane_seconds_total", "Time of lanes, where it is known."},
+};
+
+void add_cache(const CacheCounts& counts, Text& text) {
+  for (const CacheMetric& metric : kCacheMetrics) {
+    text.metric(metric.name, "counter", metric.help);
+    for (const CountField& field : count_fields()) {
+      if (field.metric != metric.name) continue;
+      const double value = number(counts, field);
+      text.value(field.unit == "us" ? value / 1e6 : value,
+                 field.label.empty() ? "" : fmt::format("lane=\"{}\"", field.label));
+    }
+    if (metric.name == "moe_cache_lane_seconds_total") {
+      text.value(counts.upload_us() / 1e6, "lane=\"upload\"");
+    }
+  }
 }
 
 }  // namespace

@@ -7,14 +7,14 @@
 #include <map>
 #include <string>
 
-#include "hotset/base/cache_reporter.h"
+#include "hotset/report/cache_view.h"
 #include "hotset/server/scheduler.h"
 
 namespace hotset::server {
 
 struct MetricsInput {
   SchedulerStatus scheduler = {};
-  CacheTotals cache = {};
+  CacheCounts cache = {};
   std::map<int, uint64_t> responses = {};  // by status
   int32_t n_connections = 0;
   double start_time_s = 0;  // Unix time

@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "hotset/base/json.h"
+
 namespace hotset::server {
 namespace {
 
@@ -211,7 +213,7 @@ std::vector<RequestField> joined(std::initializer_list<std::span<const RequestFi
 
 std::string accepted(std::string_view neutral) {
   std::string text;
-  for (const Json& value : Json::parse(neutral)) {
+  for (const Json& value : hotset::parse_json(neutral).value()) {
     if (!text.empty()) text += " or ";
     text += value.dump();
   }
@@ -257,7 +259,7 @@ ApiResult<void> check_fields(const Json& object, Endpoint endpoint) {
       return refuse(name, value, "hotset does not support this field");
     }
     if (field->use != FieldUse::kNeutral) continue;
-    const Json neutral = Json::parse(field->neutral);
+    const Json neutral = hotset::parse_json(field->neutral).value();
     if (std::ranges::find(neutral, value) != neutral.end()) continue;
     return refuse(name, value,
                   fmt::format("hotset does not support this field; {} would be accepted",

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "hotset/base/error.h"
-#include "hotset/plan/lane_costs.h"
+#include "hotset/lanes/lane_costs.h"
 #include "hotset/sim/replay.h"
 
 namespace hotset::sim {
@@ -39,7 +39,7 @@ struct MatrixOptions {
   // For the policy `static`: the trace whose uses it is made from; empty: each trace is judged by
   // its own uses, in hindsight.
   std::string profile_trace = {};
-  plan::LaneRates rates = plan::kTypicalRates;
+  lanes::LaneRates rates = lanes::kTypicalRates;
   size_t n_threads = 0;  // 0: one per CPU that may be used
   const std::atomic<bool>* cancelled = nullptr;
   // Told the part of the work that is done, from 0 to 1. Calls come from several threads, but one

@@ -22,13 +22,13 @@ bool reference_bypasses(const TraceLookup& lookup, int64_t n_expert, int64_t n_s
          std::min<int64_t>(std::ssize(lookup.ids), n_expert) > n_slots;
 }
 
-size_t ZeroSlotLimit::apply(const TraceLookup& lookup, std::span<int32_t> experts) {
+size_t ZeroSlotLimit::apply(std::span<const int32_t> ids, int32_t k, std::span<int32_t> experts) {
   // A slot index never exceeds the number of experts placed before it.
   words_ = experts.size() / kBitsPerWord + 1;
-  used_.assign(static_cast<size_t>(lookup.n_tokens()) * words_, 0);
+  used_.assign(ids.size() / static_cast<size_t>(k) * words_, 0);
   size_t n_cpu = experts.size();
   for (size_t i = 0; i < n_cpu;) {
-    const int32_t slot = lowest_free_slot(lookup, experts[i]);
+    const int32_t slot = lowest_free_slot(ids, k, experts[i]);
     if (slot >= n_zero_) {
       std::swap(experts[i], experts[--n_cpu]);
       continue;
@@ -43,11 +43,10 @@ size_t ZeroSlotLimit::apply(const TraceLookup& lookup, std::span<int32_t> expert
   return n_cpu;
 }
 
-int32_t ZeroSlotLimit::lowest_free_slot(const TraceLookup& lookup, int32_t expert) {
+int32_t ZeroSlotLimit::lowest_free_slot(std::span<const int32_t> ids, int32_t k, int32_t expert) {
   tokens_.clear();
-  const auto k = static_cast<size_t>(lookup.experts_per_token);
-  for (size_t i = 0; i < lookup.ids.size(); ++i) {
-    if (lookup.ids[i] == expert) tokens_.push_back(static_cast<int32_t>(i / k));
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (ids[i] == expert) tokens_.push_back(static_cast<int32_t>(i) / k);
   }
   for (size_t word = 0;; ++word) {
     uint64_t used = 0;

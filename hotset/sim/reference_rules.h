@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "hotset/lanes/lookup_planner.h"
 #include "hotset/trace/trace.h"
 
 namespace hotset::sim {
@@ -24,17 +25,15 @@ bool reference_bypasses(const TraceLookup& lookup, int64_t n_expert, int64_t n_s
 // takes the lowest zero slot that no token selecting it uses yet; one for which there is none below
 // n_zero changes places with the last expert not yet tried, and is uploaded.
 // Thread-compatible. Allocates only when a lookup is larger than all before.
-class ZeroSlotLimit {
+class ZeroSlotLimit final : public lanes::CpuLimit {
  public:
   explicit ZeroSlotLimit(int32_t n_zero) : n_zero_(n_zero) {}
 
-  // Reorders `experts` (each selected by the lookup, none twice; lowest score first) and returns
-  // how many of them, from the front, stay on the CPU.
-  size_t apply(const TraceLookup& lookup, std::span<int32_t> experts);
+  size_t apply(std::span<const int32_t> ids, int32_t k, std::span<int32_t> experts) override;
 
  private:
   // The lowest zero slot that no token selecting `expert` uses; up to the tokens' k.
-  int32_t lowest_free_slot(const TraceLookup& lookup, int32_t expert);
+  int32_t lowest_free_slot(std::span<const int32_t> ids, int32_t k, int32_t expert);
 
   int32_t n_zero_;
   std::vector<uint64_t> used_;   // [n_tokens, words] bit z: the token uses zero slot z

@@ -32,7 +32,7 @@ TEST(ZeroSlotLimit, KeepsAllOfOneToken) {
   ZeroSlotLimit limit(4);
   const std::vector<int32_t> ids = {3, 1, 2, 0};
   std::vector<int32_t> experts = {2, 3, 1, 0};
-  EXPECT_EQ(limit.apply(lookup_of(ids, 4), experts), 4U);
+  EXPECT_EQ(limit.apply(ids, 4, experts), 4U);
   EXPECT_EQ(experts, (std::vector<int32_t>{2, 3, 1, 0}));
 }
 
@@ -42,7 +42,7 @@ TEST(ZeroSlotLimit, SwapsWithTheLastOneNotTried) {
   ZeroSlotLimit limit(2);
   const std::vector<int32_t> ids = {0, 1, 2, 3, 0, 1, 2, 4};
   std::vector<int32_t> experts = {0, 1, 2, 3, 4};
-  EXPECT_EQ(limit.apply(lookup_of(ids, 4), experts), 2U);
+  EXPECT_EQ(limit.apply(ids, 4, experts), 2U);
   EXPECT_EQ(experts, (std::vector<int32_t>{0, 1, 3, 4, 2}));
 }
 
@@ -50,7 +50,7 @@ TEST(ZeroSlotLimit, SharesASlotBetweenExpertsOfDifferentTokens) {
   ZeroSlotLimit limit(1);
   const std::vector<int32_t> ids = {0, 1, 2, 3};
   std::vector<int32_t> experts = {0, 2, 3};
-  EXPECT_EQ(limit.apply(lookup_of(ids, 2), experts), 2U);
+  EXPECT_EQ(limit.apply(ids, 2, experts), 2U);
   EXPECT_EQ(experts, (std::vector<int32_t>{0, 2, 3}));
 }
 
@@ -58,8 +58,8 @@ TEST(ZeroSlotLimit, CountsBeyondOneWordOfBits) {
   std::vector<int32_t> ids(200);
   std::iota(ids.begin(), ids.end(), 0);
   std::vector<int32_t> experts = ids;
-  EXPECT_EQ(ZeroSlotLimit(150).apply(lookup_of(ids, 200), experts), 150U);
-  EXPECT_EQ(ZeroSlotLimit(0).apply(lookup_of(ids, 200), experts), 0U);
+  EXPECT_EQ(ZeroSlotLimit(150).apply(ids, 200, experts), 150U);
+  EXPECT_EQ(ZeroSlotLimit(0).apply(ids, 200, experts), 0U);
   EXPECT_EQ(std::set<int32_t>(experts.begin(), experts.end()).size(), 200U);
 }
 

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "hotset/cache/expert_cache.h"
-#include "hotset/lanes/lane_planner.h"
+#include "hotset/lanes/lookup_planner.h"
 #include "hotset/policy/future.h"
 #include "hotset/policy/registry.h"
 #include "hotset/sim/reference_rules.h"
@@ -30,37 +30,29 @@ class Replayer {
 
  private:
   Replayer(TraceReader reader, const ReplayOptions& options)
-      : reader_(std::move(reader)), options_(&options), zero_slots_(0) {}
+      : reader_(std::move(reader)), options_(&options) {}
 
   Status record_future(const TraceOpener& open);
-  Status create_cache();
-  Status create_lanes();
+  Result<ExpertCache> create_cache();
+  Status create_planner();
 
   Status step(const TraceLookup& traced);
-  Result<LookupPlan> serve(const TraceLookup& traced, const Lookup& lookup);
-  Result<Decision> decide(const TraceLookup& traced, const Lookup& lookup);
-  void count(const Lookup& lookup, const LookupPlan& plan, int64_t n_cpu);
+  void count(const lanes::PlannedLookup& plan);
   bool is_bypassed(const TraceLookup& lookup) const;
   size_t group_of(const TraceLookup& lookup) const {
     return static_cast<size_t>(reader_.group_by_layer()[static_cast<size_t>(lookup.layer)]);
   }
-  Result<bool> is_streamed(const Lookup& lookup);
   Status report(TraceReader& reader, uint64_t& reported_bytes) const;
 
   TraceReader reader_;
   const ReplayOptions* options_;
   PolicyTraits traits_;
   std::vector<std::unique_ptr<RecordedFuture>> futures_;  // [n_groups], if the policy needs them
-  std::optional<ExpertCache> cache_;
-  std::optional<FixedShare> fixed_share_;
-  std::optional<lanes::LanePlanner> lanes_;
-  ZeroSlotLimit zero_slots_;
-  std::vector<int32_t> cpu_experts_;
+  std::unique_ptr<ZeroSlotLimit> zero_slots_;             // with compat_zero_slots
+  std::optional<lanes::LookupPlanner> planner_;
   std::vector<int64_t> clock_;      // [n_layer] tokens seen
   std::vector<int64_t> n_counted_;  // [n_layer] tokens counted
   ReplayResult result_;
-  bool is_streamed_ = false;  // the lookup
-  size_t n_crossing_ = 0;     // misses of the lookup that then cross the link
 };
 
 Status validate_options(const TraceHeader& header, const ReplayOptions& options) {
@@ -96,8 +88,7 @@ Result<Replayer> Replayer::create(const TraceOpener& open, const ReplayOptions& 
   replayer.clock_.resize(replayer.reader_.header().n_layer);
   replayer.n_counted_.resize(replayer.reader_.header().n_layer);
   if (replayer.traits_.needs_future) HOTSET_RETURN_IF_ERROR(replayer.record_future(open));
-  HOTSET_RETURN_IF_ERROR(replayer.create_cache());
-  HOTSET_RETURN_IF_ERROR(replayer.create_lanes());
+  HOTSET_RETURN_IF_ERROR(replayer.create_planner());
   return replayer;
 }
 
@@ -125,7 +116,7 @@ Status Replayer::record_future(const TraceOpener& open) {
   return report(pass, reported_bytes);
 }
 
-Status Replayer::create_cache() {
+Result<ExpertCache> Replayer::create_cache() {
   std::vector<CacheGroup> groups;
   for (size_t g = 0; g < reader_.header().groups.size(); ++g) {
     CacheGroup& group = groups.emplace_back();
@@ -134,27 +125,26 @@ Status Replayer::create_cache() {
     if (!options_->profile.empty()) group.profile = options_->profile[g];
     if (traits_.needs_future) group.future = futures_[g].get();
   }
-  HOTSET_TRY(cache_, ExpertCache::create(std::move(groups), options_->policy));
-  for (int32_t g = 0; g < cache_->n_groups(); ++g) {
-    result_.slots.push_back(cache_->slots(g).n_slots());
-  }
-  return {};
+  return ExpertCache::create(std::move(groups), options_->policy);
 }
 
-Status Replayer::create_lanes() {
-  const TraceHeader& header = reader_.header();
-  if (!options_->share.is_auto) {
-    HOTSET_TRY(fixed_share_, FixedShare::create(static_cast<float>(options_->share.fixed),
-                                                static_cast<int32_t>(header.n_layer)));
+Status Replayer::create_planner() {
+  HOTSET_TRY(ExpertCache cache, create_cache());
+  for (int32_t g = 0; g < cache.n_groups(); ++g) {
+    result_.slots.push_back(cache.slots(g).n_slots());
   }
+  // An offline bound declines what is not worth a slot; a fill would bring it back.
+  lanes::LookupRules rules{.batch = options_->max_decode_tokens,
+                           .fills = options_->fills && !traits_.needs_future,
+                           .interceptor = options_->interceptor};
+  if (!options_->share.is_auto) rules.cpu_share = options_->share.fixed;
   if (options_->compat_zero_slots) {
-    zero_slots_ = ZeroSlotLimit(reference_zero_slots(
-        options_->share.fixed, static_cast<int32_t>(header.experts_per_token)));
+    const auto k = static_cast<int32_t>(reader_.header().experts_per_token);
+    zero_slots_ = std::make_unique<ZeroSlotLimit>(reference_zero_slots(options_->share.fixed, k));
+    rules.fills = rules.streams = false;
+    rules.cpu_limit = zero_slots_.get();
   }
-  HOTSET_TRY(lanes_, lanes::LanePlanner::create(options_->rates, *cache_));
-  lanes_->set_fills(options_->fills);
-  const int32_t fixed = options_->max_decode_tokens.value_or(lanes::kMaxDecodeTokens);
-  lanes_->set_max_decode_tokens(options_->share.is_auto ? options_->max_decode_tokens : fixed);
+  HOTSET_TRY(planner_, lanes::LookupPlanner::create(std::move(cache), rules, options_->rates));
   return {};
 }
 
@@ -166,54 +156,8 @@ bool Replayer::is_bypassed(const TraceLookup& lookup) const {
              : n_slots == 0 && !traits_.needs_all_slots;
 }
 
-Result<Decision> Replayer::decide(const TraceLookup& traced, const Lookup& lookup) {
-  cpu_experts_.clear();
-  if (!lookup.cached) {
-    for (const Miss& miss : lookup.misses) cpu_experts_.push_back(miss.expert);
-    return Decision{.cpu_experts = cpu_experts_};
-  }
-  if (options_->share.is_auto) {
-    HOTSET_TRY(const auto chosen, lanes_->choose_cpu_experts(lookup));
-    cpu_experts_.assign(chosen.begin(), chosen.end());
-  } else {
-    const auto n_share = static_cast<size_t>(fixed_share_->take(lookup));
-    for (const Miss& miss : lookup.misses.first(n_share)) cpu_experts_.push_back(miss.expert);
-  }
-  if (options_->compat_zero_slots) {
-    cpu_experts_.resize(zero_slots_.apply(traced, cpu_experts_));
-    return Decision{.cpu_experts = cpu_experts_};
-  }
-  // An offline bound declines what is not worth a slot; a fill would bring it back.
-  if (cpu_experts_.empty() || traits_.needs_future || !options_->fills) {
-    return Decision{.cpu_experts = cpu_experts_};
-  }
-  HOTSET_TRY(const int32_t max_fills,
-             lanes_->max_fills(lookup, lookup.misses.size() - cpu_experts_.size()));
-  return Decision{.cpu_experts = cpu_experts_, .max_fills = max_fills};
-}
-
-Result<bool> Replayer::is_streamed(const Lookup& lookup) {
-  if (options_->compat_zero_slots) return false;
-  if (lookup.cached) return lanes_->streams(lookup);
-  return lookup.n_tokens > options_->max_decode_tokens.value_or(lanes::kMaxDecodeTokens);
-}
-
-Result<LookupPlan> Replayer::serve(const TraceLookup& traced, const Lookup& lookup) {
-  n_crossing_ = lookup.misses.size();
-  HOTSET_TRY(is_streamed_, is_streamed(lookup));
-  if (is_streamed_) {
-    if (options_->share.is_auto && lookup.cached) {
-      HOTSET_TRY(const lanes::LanePlanner::Prefill prefill, lanes_->plan_prefill(lookup));
-      n_crossing_ = prefill.all_on_cpu ? 0 : prefill.n_uploads;
-    }
-    return cache_->commit_prefill(lookup, static_cast<int32_t>(n_crossing_));
-  }
-  HOTSET_TRY(const Decision decision, decide(traced, lookup));
-  return cache_->commit(lookup, decision);
-}
-
 Status Replayer::step(const TraceLookup& traced) {
-  HOTSET_RETURN_IF_ERROR(lanes_->complete_fills(*cache_));
+  HOTSET_RETURN_IF_ERROR(planner_->complete_fills());
 
   const auto layer = static_cast<size_t>(traced.layer);
   const bool counts =
@@ -227,30 +171,25 @@ Status Replayer::step(const TraceLookup& traced) {
   }
   if (bypassed && options_->compat_zero_slots) return {};
 
-  HOTSET_TRY(const Lookup lookup, cache_->classify(traced.layer, traced.ids, traced.n_tokens(),
-                                                   traced.experts_per_token));
-  HOTSET_TRY(const LookupPlan plan, serve(traced, lookup));
-  // A prefill streams what the plan leaves out, if the group has a cache at all.
-  const int64_t n_cpu = is_streamed_ && lookup.cached ? 0 : std::ssize(plan.cpu_experts);
-  if (counts) count(lookup, plan, n_cpu);
-  HOTSET_TRY(const double lookup_us,
-             lanes_->commit(lookup, plan, n_crossing_ - static_cast<size_t>(n_cpu)));
-  if (counts) result_.modelled_us += lookup_us;
+  HOTSET_TRY(const lanes::PlannedLookup plan,
+             planner_->plan(traced.layer, traced.ids, traced.n_tokens(), traced.experts_per_token));
+  if (counts) count(plan);
   if (!futures_.empty() && !bypassed) futures_[group_of(traced)]->advance();
   return {};
 }
 
-void Replayer::count(const Lookup& lookup, const LookupPlan& plan, int64_t n_cpu) {
-  const Bytes expert_bytes = cache_->spec(lookup.group).bytes_per_expert();
-  const int64_t n_uploads = std::ssize(lookup.misses) - n_cpu;
-  result_.hits += std::ssize(lookup.hits);
+void Replayer::count(const lanes::PlannedLookup& plan) {
+  const Bytes expert_bytes = planner_->cache().spec(plan.group).bytes_per_expert();
+  const auto n_uploads = static_cast<int64_t>(plan.n_crossing());
+  result_.hits += std::ssize(plan.hits);
   result_.uploads += n_uploads;
-  result_.cpu += n_cpu;
+  result_.cpu += std::ssize(plan.cpu);
   result_.evictions += std::ssize(plan.evictions);
   result_.fills += std::ssize(plan.fills);
   result_.upload_bytes += expert_bytes * (n_uploads + std::ssize(plan.fills));
   result_.fill_bytes += expert_bytes * std::ssize(plan.fills);
-  result_.cpu_bytes += expert_bytes * n_cpu;
+  result_.cpu_bytes += expert_bytes * std::ssize(plan.cpu);
+  result_.modelled_us += plan.predicted_us;
 }
 
 Status Replayer::report(TraceReader& reader, uint64_t& reported_bytes) const {

@@ -12,7 +12,8 @@
 
 #include "hotset/base/error.h"
 #include "hotset/base/units.h"
-#include "hotset/plan/lane_costs.h"
+#include "hotset/lanes/lane_costs.h"
+#include "hotset/lanes/planned_lookup.h"
 #include "hotset/trace/reader.h"
 
 namespace hotset::sim {
@@ -44,8 +45,9 @@ struct ReplayOptions {
   // For the policy `static`: uses of each expert of each group, [n_groups][n_experts].
   std::span<const std::vector<uint64_t>> profile = {};
   // The machine: what share auto decides by, how many fills the link has room for, and the time.
-  plan::LaneRates rates = plan::kTypicalRates;
-  const std::atomic<bool>* cancelled = nullptr;  // set by another thread or a signal to stop
+  lanes::LaneRates rates = lanes::kTypicalRates;
+  lanes::PlanInterceptor* interceptor = nullptr;  // sees every decision
+  const std::atomic<bool>* cancelled = nullptr;   // set by another thread or a signal to stop
   // Told how many bytes of the trace were read since the last call. Called now and then.
   std::function<void(uint64_t n_bytes)> progress = {};
 };

@@ -35,7 +35,7 @@ Status check(const TuneOptions& o) {
 // The line through the runs with share auto, each weighted like the others by its relative error.
 // With one size, or runs that would make a token faster the more it misses, the slope is that of
 // the time model with every miss on its cheaper lane.
-std::optional<AutoLine> fit_auto(const std::vector<TuneRun>& runs, const plan::TimeModel& model) {
+std::optional<AutoLine> fit_auto(const std::vector<TuneRun>& runs, const sim::TimeModel& model) {
   double n = 0, x1 = 0, x2 = 0, y = 0, xy = 0;
   std::vector<std::pair<double, double>> points;  // GiB of misses, ms
   for (const TuneRun& run : runs) {
@@ -99,7 +99,7 @@ Status Tuner::fit() {
                              .share = run.share.fixed,
                              .ms_per_token = run.ms_per_token});
   }
-  auto fitted = plan::fit_time_model(result_.timed);
+  auto fitted = sim::fit_time_model(result_.timed);
   if (!fitted) {
     if (fitted.error().code != ErrorCode::kInvalidArgument) {
       return std::unexpected(std::move(fitted).error());
@@ -109,11 +109,11 @@ Status Tuner::fit() {
   }
   result_.fit = *std::move(fitted);
   result_.auto_line = fit_auto(o_.runs, result_.fit->model);
-  const plan::TimeModelFit& fit = *result_.fit;
+  const sim::TimeModelFit& fit = *result_.fit;
   if (!fit.is_physical) {
     result_.why_not = "the fit is not physical: " + fit.why_unphysical;
   } else if (fit.worst_error > o_.max_error) {
-    const plan::TimedRun& worst = result_.timed[fit.worst_run];
+    const sim::TimedRun& worst = result_.timed[fit.worst_run];
     result_.why_not = fmt::format(
         "the runs do not fit one time model: run {} (share {:g}) took {:.3f} ms per token, the fit "
         "says {:.3f}, {:.1f}% off; expected at most {:.0f}%. Something else was using the machine, "

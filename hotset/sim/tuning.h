@@ -2,7 +2,7 @@
 // fitted to the runs, the routing is replayed with other cache sizes and shares, and what the model
 // makes of the replays' bytes is the prediction.
 //
-// A fixed share is predicted by plan::TimeModel. Share auto splits each lookup anew, which that
+// A fixed share is predicted by sim::TimeModel. Share auto splits each lookup anew, which that
 // model does not know: it has a line of its own, ms = base + slope * GiB of misses per token,
 // through the runs with share auto.
 // Thread-compatible: plain values and pure functions.
@@ -19,9 +19,9 @@
 
 #include "hotset/base/error.h"
 #include "hotset/base/units.h"
-#include "hotset/plan/lane_costs.h"
-#include "hotset/plan/time_model.h"
+#include "hotset/lanes/lane_costs.h"
 #include "hotset/sim/replay.h"
+#include "hotset/sim/time_model.h"
 
 namespace hotset::sim {
 
@@ -50,7 +50,7 @@ struct TuneOptions {
   int32_t max_counted_tokens = 1;
   bool fills = true;
   bool compat_zero_slots = false;
-  plan::LaneRates rates = plan::kTypicalRates;
+  lanes::LaneRates rates = lanes::kTypicalRates;
   // What is predicted: every combination. `auto` only where a run has it. With compat_zero_slots no
   // size with which the reference leaves out lookups that count.
   std::vector<Bytes> sizes = {};
@@ -97,8 +97,8 @@ struct ReplayCheck {
 };
 
 struct TuneResult {
-  std::vector<plan::TimedRun> timed;  // the runs with a fixed share, as they were fitted
-  std::optional<plan::TimeModelFit> fit;
+  std::vector<sim::TimedRun> timed;  // the runs with a fixed share, as they were fitted
+  std::optional<sim::TimeModelFit> fit;
   std::optional<AutoLine> auto_line;
   std::vector<ReplayCheck> checks;    // by run; empty without a fit
   std::vector<TunePrediction> table;  // by size, then share; empty without a fit

@@ -14,7 +14,7 @@ namespace {
 using testing::HasSubstr;
 
 // A machine whose times are the time model's, and whose share auto is on a line.
-constexpr plan::TimeModel kTruth = {
+constexpr sim::TimeModel kTruth = {
     .base_ms = 10, .up_ms = 4000, .cpu_ms = 2500, .split_ms = 0.4, .overlap_ms = -1500};
 constexpr AutoLine kAutoTruth = {.base_ms = 10.2, .ms_per_gib = 1400};
 
