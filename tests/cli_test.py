@@ -261,6 +261,11 @@ class CliTest(CliFixture):
                      "--n-predict 2 --n-cpu-moe 20 -fa 1 --mlock --numa isolate --prio 2 --seed -1",
                      "-n2 -c256 -t1 -ot .ffn_.*_exps.=CPU --no-warmup -tb 4 --dry-multiplier 0"):
             self.assertEqual(self.ok_json(*run, *line.split())["tokens"], expected, line)
+        for bias in ("7=50", "7+50"):
+            self.assertEqual(self.ok_json(*run, "-n", "1", "-l", bias)["tokens"], [7])
+        self.fails(1, ["--logit-bias: found '7*50'"], *run, "-l", "7*50")
+        self.assertNotEqual(self.ok_json(*run, "-n", "1", "-l", f"{expected[0]}-50")["tokens"][0],
+                            expected[0])
         done = self.hotset(*run, "-n", "1", "-cmoe", "--jinja")
         self.assertIn(b"info: -cmoe is read as --moe-cache-mib 0: ", done.stderr)
         self.assertIn(b"info: --jinja is ignored: ", done.stderr)

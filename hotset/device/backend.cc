@@ -1,9 +1,10 @@
 #include "hotset/device/backend.h"
 
+#include <algorithm>
 #include <fstream>
-#include <limits>
 #include <string>
 
+#include "hotset/base/memory_limits.h"
 #include "hotset/device/ggml_runtime.h"
 
 namespace hotset::device {
@@ -158,14 +159,15 @@ std::string ggml_build() {
 }
 
 Bytes available_host_memory() {
+  const Bytes allowed = memory_left_by_limits();
   std::ifstream info("/proc/meminfo");
   std::string key;
   int64_t kib = 0;
   std::string unit;
   while (info >> key >> kib >> unit) {
-    if (key == "MemAvailable:") return {kib * 1024};
+    if (key == "MemAvailable:") return std::min(allowed, Bytes{kib * 1024});
   }
-  return {std::numeric_limits<int64_t>::max()};
+  return allowed;
 }
 
 }  // namespace hotset::device

@@ -79,8 +79,8 @@ Result<ggml_backend_buffer_ptr> allocate_tensors(ggml_context* context,
                                                  ggml_backend_buffer_type_t type,
                                                  std::string_view what);
 
-// Memory that the system could give to this process now without swapping; a very large number if
-// the system does not say.
+// Memory that the system could give to this process now without swapping, by the machine's and by
+// its own limits (base/memory_limits.h); a very large number if the system does not say.
 Bytes available_host_memory();
 
 // The version of ggml, and its commit where the package says: "0.9.7 (a1b2c3)".
