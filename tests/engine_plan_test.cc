@@ -232,7 +232,7 @@ TEST(DefaultContext, IsWhatTheModelWasTrainedForPerSequence) {
 TEST(DefaultContext, TakesAQuarterOfTheDeviceAndIsWhatWasPlanned) {
   const TemporaryFolder folder;
   for (const std::string architecture : {"qwen3moe", "gpt-oss"}) {
-    const std::string path = long_model(folder, 1 << 22, architecture);
+    const std::string path = long_model(folder, 1 << 20, architecture);
     for (const int mib : {160, 320}) {
       for (const bool with_cache : {false, true}) {
         EngineOptions options{.n_threads = 1, .n_ubatch = 32, .n_sequences = 4};
