@@ -1,6 +1,7 @@
 #include "hotset/engine/engine_plan.h"
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "hotset/device/plan_device.h"
@@ -156,6 +157,21 @@ Result<int32_t> choose_context(ModelDescription& description, const EngineOption
   });
 }
 
+// How many layers, the head counted as one more, fit without a cache; all where none do, because
+// their refusal says most. Errors: those of `fits`.
+Result<int64_t> most_layers(int64_t n_layer, const std::function<Result<bool>(int64_t)>& fits) {
+  HOTSET_TRY(const bool all_fit, fits(n_layer + 1));
+  if (all_fit) return n_layer + 1;
+  int64_t most = 0;
+  int64_t too_many = n_layer + 1;
+  while (too_many - most > 1) {
+    const int64_t middle = (most + too_many) / 2;
+    HOTSET_TRY(const bool middle_fits, fits(middle));
+    (middle_fits ? most : too_many) = middle;
+  }
+  return most > 0 ? most : n_layer + 1;
+}
+
 std::string why_no_cache(const ModelDescription& description, const EngineOptions& options,
                          const EnginePlan& plan, Bytes budget) {
   if (std::ranges::any_of(plan.groups, [](const CacheGroup& g) { return g.n_slots > 0; })) {
@@ -199,21 +215,12 @@ Result<EnginePlan> plan_engine(ModelDescription& description, const EngineOption
     HOTSET_TRY(result.memory, plan::plan_memory(request));
     return {};
   };
-  int64_t n_gpu_layers = options.n_gpu_layers < 0 ? n_layer + 1 : options.n_gpu_layers;
-  if (options.n_gpu_layers < 0) {
-    // As many layers as fit without a cache.
-    HOTSET_RETURN_IF_ERROR(plan_with(n_gpu_layers, Bytes{}));
-    if (!result.memory.fits()) {
-      int64_t fits = 0;
-      int64_t too_many = n_gpu_layers;
-      while (too_many - fits > 1) {
-        const int64_t middle = (fits + too_many) / 2;
-        HOTSET_RETURN_IF_ERROR(plan_with(middle, Bytes{}));
-        (result.memory.fits() ? fits : too_many) = middle;
-      }
-      // None: the refusal of all of them says most.
-      n_gpu_layers = fits > 0 ? fits : n_layer + 1;
-    }
+  int64_t n_gpu_layers = options.n_gpu_layers;
+  if (n_gpu_layers < 0) {
+    HOTSET_TRY(n_gpu_layers, most_layers(n_layer, [&](int64_t n) -> Result<bool> {
+                 HOTSET_RETURN_IF_ERROR(plan_with(n, Bytes{}));
+                 return result.memory.fits().has_value();
+               }));
   }
   HOTSET_RETURN_IF_ERROR(plan_with(n_gpu_layers, options.cache_bytes));
   if (asked.n_ctx == 0 && result.memory.fits()) {
