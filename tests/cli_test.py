@@ -67,7 +67,7 @@ class CliTest(CliFixture):
     def test_values_out_of_range(self):
         run = ["run", "-m", DEMO, "-p", "x"]
         for flag, values, expected in (
-                ("-t", ("-1", "513", "100000", "x", "nan"), "--threads"),
+                ("-t", ("-2", "513", "100000", "x", "nan"), "--threads"),
                 ("-c", ("-1", "2147483648", "99999999999"), "--ctx-size"),
                 ("-ub", ("0", "-1", "65537"), "--ubatch-size"),
                 ("-n", ("-2", "x"), "--predict"),
@@ -75,7 +75,7 @@ class CliTest(CliFixture):
                 ("--top-p", ("2", "-1", "nan"), "--top-p"),
                 ("--min-p", ("2", "-1", "nan"), "--min-p"),
                 ("--top-k", ("-1", "x"), "--top-k"),
-                ("--seed", ("-1", "x", "99999999999999999999999"), "--seed"),
+                ("--seed", ("-2", "x", "99999999999999999999999"), "--seed"),
                 ("-fa", ("maybe", ""), "--flash-attn"),
                 ("-ctk", ("q4_0", "f64"), "--cache-type-k"),
                 ("-ctv", ("q4_0", "x"), "--cache-type-v"),
@@ -312,6 +312,42 @@ class CliTest(CliFixture):
         self.assertTrue(self.ok_json(*run, "-fa=on")["flash_attention"])
         self.assertFalse(self.ok_json(*run, "-fa=off")["flash_attention"])
 
+    def test_command_lines_of_other_programs(self):
+        run = ["run", "-m", self.tiny, "--prompt-tokens", "1,2,3", "--temp", "0"]
+        expected = self.ok_json(*run, "-n", "2")["tokens"]
+        for line in ("-n 2 -cmoe -ngl 99 --jinja -b 2048 -ub 512 -fa --no-mmap -np 1 --threads -1",
+                     "--n-predict 2 --n-cpu-moe 20 -fa 1 --mlock --numa isolate --prio 2 --seed -1",
+                     "-n2 -c256 -t1 -ot .ffn_.*_exps.=CPU --no-warmup -tb 4 --dry-multiplier 0"):
+            self.assertEqual(self.ok_json(*run, *line.split())["tokens"], expected, line)
+        for bias in ("7=50", "7+50"):
+            self.assertEqual(self.ok_json(*run, "-n", "1", "-l", bias)["tokens"], [7])
+        self.fails(1, ["--logit-bias: found '7*50'"], *run, "-l", "7*50")
+        self.assertNotEqual(self.ok_json(*run, "-n", "1", "-l", f"{expected[0]}-50")["tokens"][0],
+                            expected[0])
+        done = self.hotset(*run, "-n", "1", "-cmoe", "--jinja")
+        self.assertIn(b"info: -cmoe is read as --moe-cache-mib 0: ", done.stderr)
+        self.assertIn(b"info: --jinja is ignored: ", done.stderr)
+        self.fails(2, ["-md: hotset has no speculative decoding", "hotset run --help"], *run, "-md", "x")
+        self.fails(2, ["-hf: hotset downloads nothing"], "serve", "-hf", "x/y")
+        self.fails(2, ["--embeddings: hotset makes no embeddings"], "serve", "-m", DEMO, "--embeddings")
+        self.fails(2, ["-b: found no value"], *run, "-b")
+
+    def test_misspelt_names(self):
+        run = ["run", "-m", self.tiny, "--prompt-tokens", "1", "-n", "1"]
+        self.fails(2, ["found '--ctx-siz', which nothing takes; did you mean --ctx-size?"], *run,
+                   "--ctx-siz", "9")
+        self.fails(2, ["found '-ctx-size'", "did you mean --ctx-size?"], *run, "-ctx-size", "9")
+        self.fails(2, ["found '-cx', which nothing takes"], *run, "-cx")
+        self.fails(2, ["--drain-seconds", "a flag of hotset serve"], *run, "--drain-seconds", "9")
+        self.fails(2, ["found 'serv'", "did you mean serve?"], "serv", "-m", self.tiny)
+        self.fails(2, ["found '-m'", "hotset run -m ..."], "-m", self.tiny, "-p", "x")
+        self.assertIn(b"warning: HOTSET_CTX_SZE: nothing reads it; did you mean HOTSET_CTX_SIZE?",
+                      self.hotset(*run, env={"HOTSET_CTX_SZE": "4"}).stderr)
+        self.assertNotIn(b"warning", self.hotset(*run, env={"HOTSET_PARALLEL": "4"}).stderr)
+        for line, parts in ((b"ctx-siz = 4", ["did you mean ctx-size?"]),
+                            (b"batch-size = 4", ["-ub alone says how many tokens"])):
+            self.fails(1, ["no such setting", *parts], *run, "--config", self.file("bad.conf", line))
+
     def test_environment_variables(self):
         run = ["run", "--prompt-tokens", "1", "-n", "2"]
         model = {"HOTSET_MODEL": str(self.tiny)}
@@ -347,7 +383,7 @@ class CliTest(CliFixture):
                               ("emu:clock=maybe", ["clock: found 'maybe'"]),
                               ("emu:mib=1,mib=2", ["found key 'mib' twice"])):
             self.fails(1, parts, *run, "--device", device)
-        for layers in ("x", "-1", "1.5"):
+        for layers in ("x", "-2", "1.5"):
             self.fails(1, ["--n-gpu-layers", layers], *run, "--device", "emu", f"-ngl={layers}")
         self.assertIn(b"emu", self.ok("--list-devices"))
 

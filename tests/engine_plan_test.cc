@@ -6,6 +6,7 @@
 #include <string>
 
 #include "hotset/engine/baseline.h"
+#include "hotset/engine/default_context.h"
 #include "hotset/engine/engine_plan.h"
 #include "tests/cached_decode.h"
 
@@ -174,6 +175,142 @@ TEST(EnginePlan, ADeviceThatReadsHostMemoryGetsACacheOnlyIfAsked) {
       make_engine(describe(path), cache_options("emu:integrated=1", budget_for(path, 8)));
   ASSERT_NE(asked, nullptr);
   EXPECT_NE(asked->cache(), nullptr);
+}
+
+// A model that was trained for more than fits anywhere.
+std::string long_model(const TemporaryFolder& folder, int64_t n_ctx_train,
+                       const std::string& architecture = "qwen3moe") {
+  const std::string path = folder / "long.gguf";
+  EXPECT_TRUE(engine::write_random_model({.architecture = architecture,
+                                          .n_layer = kLayers,
+                                          .n_vocab = kVocabulary,
+                                          .n_ctx_train = n_ctx_train},
+                                         path));
+  return path;
+}
+
+TEST(DefaultContext, IsTheLongestThatTheBudgetAllows) {
+  const auto longest = [](int64_t budget) {
+    return *engine::longest_context(
+        {.least = 4096, .most = 1 << 20}, Bytes{budget},
+        [](int32_t n) -> Result<Bytes> { return Bytes{1000 + int64_t{n} * 10}; });
+  };
+  EXPECT_EQ(longest(int64_t{1} << 40), 1 << 20);
+  EXPECT_EQ(longest(0), 4096);  // less is of no use
+  EXPECT_EQ(longest(1000 + 40960), 4096);
+  EXPECT_EQ(longest(1000 + 8192 * 10), 8192);
+  for (int64_t n = 5000; n < 1 << 20; n = n * 3 / 2) {
+    const int32_t found = longest(1000 + n * 10);
+    EXPECT_LE(found, n);
+    EXPECT_GT(found, n - 2 * engine::kCellBucket);
+  }
+  EXPECT_EQ(engine::longest_context(
+                {.least = 1, .most = 2}, {},
+                [](int32_t) -> Result<Bytes> { return make_error(ErrorCode::kDevice, "gone"); })
+                .error()
+                .code,
+            ErrorCode::kDevice);
+}
+
+TEST(DefaultContext, IsWhatTheModelWasTrainedForPerSequence) {
+  const TemporaryFolder folder;
+  const std::string path = long_model(folder, 5000);
+  EngineOptions options{.n_threads = 1, .n_ubatch = 16, .n_sequences = 3};
+  const auto engine = make_engine(describe(path), options);
+  ASSERT_NE(engine, nullptr);
+  EXPECT_EQ(engine->n_ctx(), 15000);
+  EXPECT_EQ(engine->n_ctx_sequence(), 5000);
+  EXPECT_TRUE(engine->has_default_context());
+  options.most_default_context = 4096;
+  EXPECT_EQ(make_engine(describe(path), options)->n_ctx(), 3 * 4096);
+  options.n_ctx = 600;  // who asks gets it, for all together
+  const auto asked = make_engine(describe(path), options);
+  EXPECT_EQ(asked->n_ctx(), 600);
+  EXPECT_EQ(asked->n_ctx_sequence(), 600);
+}
+
+TEST(DefaultContext, TakesAQuarterOfTheDeviceAndIsWhatWasPlanned) {
+  const TemporaryFolder folder;
+  for (const std::string architecture : {"qwen3moe", "gpt-oss"}) {
+    const std::string path = long_model(folder, 1 << 20, architecture);
+    for (const int mib : {160, 320}) {
+      for (const bool with_cache : {false, true}) {
+        EngineOptions options{.n_threads = 1, .n_ubatch = 32, .n_sequences = 4};
+        options.load.repack = false;
+        options.device = "emu:clock=virtual,mib=" + std::to_string(mib);
+        if (with_cache) options.cache_bytes.reset();
+        const auto engine = make_engine(describe(path), options);
+        ASSERT_NE(engine, nullptr);
+        const engine::EnginePlan& plan = engine->plan();
+        EXPECT_EQ(engine->n_ctx(), plan.n_ctx);
+        EXPECT_EQ(plan.n_ctx % (4 * engine::kCellBucket), 0);
+        EXPECT_GT(plan.n_ctx, 4 * engine::kLeastContext);
+        EXPECT_EQ(engine->n_ctx_sequence(), plan.n_ctx);
+        EXPECT_EQ(engine->kv().n_bytes(), plan.demand.kv_cache);
+        const Bytes left = plan.demand.free_memory - plan.demand.dense_weights;
+        EXPECT_LE(plan.demand.kv_cache, left / 4) << mib;
+        // With what grows beside it, nearly all of that.
+        EXPECT_GT(plan.demand.kv_cache + plan.demand.compute_buffers, left / 5) << mib;
+      }
+    }
+  }
+}
+
+TEST(DefaultContext, IsSharedWhereMemoryIsShort) {
+  const TemporaryFolder folder;
+  const std::string path = long_model(folder, 1 << 20);
+  EngineOptions options{.n_threads = 1, .n_ubatch = 32, .n_sequences = 4};
+  options.load.repack = false;
+  options.device = "emu:clock=virtual,mib=48";
+  const auto engine = make_engine(describe(path), options);
+  ASSERT_NE(engine, nullptr);
+  EXPECT_GE(engine->n_ctx(), engine::kLeastContext);
+  EXPECT_LT(engine->n_ctx(), 4 * engine::kLeastContext);
+  EXPECT_EQ(engine->n_ctx_sequence(), engine->n_ctx());
+  // A cache that was asked for has its room before a longer context.
+  options.device = "emu:clock=virtual,mib=24";
+  options.cache_bytes = budget_for(path, kLayers * kExperts);
+  const auto cached = make_engine(describe(path), options);
+  ASSERT_NE(cached, nullptr);
+  EXPECT_NE(cached->cache(), nullptr);
+}
+
+TEST(DefaultContext, HostMemoryIsCountedAsItIsTaken) {
+  const TemporaryFolder folder;
+  for (const std::string architecture : {"qwen3moe", "deepseek2", "gpt-oss"}) {
+    const std::string path = long_model(folder, 1 << 16, architecture);
+    const auto description = describe(path);
+    for (const bool flash : {true, false}) {
+      EngineOptions options{.n_threads = 1, .n_ctx = 8192, .n_ubatch = 64, .n_sequences = 2};
+      options.flash_attention = flash ? engine::FlashAttention::kOn : engine::FlashAttention::kOff;
+      const auto engine = make_engine(describe(path), options);
+      ASSERT_NE(engine, nullptr);
+      const auto counted = engine::host_context_bytes(description.spec, options, {}, flash);
+      ASSERT_TRUE(counted.has_value());
+      // And the mask, and the scores where there are some.
+      EXPECT_GT(*counted, engine->kv().n_bytes()) << architecture;
+      EXPECT_LE(*counted - engine->kv().n_bytes(),
+                Bytes{int64_t{8192} * 64 * (flash ? 2 : 2 + 8 * 64)})
+          << architecture;
+    }
+  }
+}
+
+TEST(DefaultContext, LeavesExpertsTheirHostMemory) {
+  const auto description = describe(model_of("qwen3moe"));
+  Bytes dense;
+  Bytes experts;
+  for (const auto& tensor : description.file.tensors()) {
+    (tensor.name.contains("_exps.") ? experts : dense) += tensor.n_bytes;
+  }
+  const auto budget = [&](Bytes left) {
+    return engine::host_context_budget(description, dense + left);
+  };
+  EXPECT_EQ(budget(experts * 16), experts * 4);
+  EXPECT_EQ(budget(experts + experts / 8), experts / 8);  // what they leave
+  EXPECT_EQ(budget(experts), experts / 16);
+  EXPECT_EQ(budget(experts / 2), experts / 32);
+  EXPECT_EQ(budget(Bytes{} - dense), Bytes{});
 }
 
 class RepackedBaseline : public testing::Test {

@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -11,7 +13,9 @@
 #include "hotset/base/expert_key.h"
 #include "hotset/base/json.h"
 #include "hotset/base/log.h"
+#include "hotset/base/memory_limits.h"
 #include "hotset/base/random.h"
+#include "hotset/base/temporary_folder.h"
 #include "hotset/base/thread_pool.h"
 #include "hotset/base/units.h"
 
@@ -148,6 +152,48 @@ TEST(Log, TablesKeepTheirLines) {
   set_log_level(LogLevel::kInfo);
   set_log_sink({});
   EXPECT_THAT(seen, testing::ElementsAre("what\n  a  1\n"));
+}
+
+class MemoryLimits : public testing::Test {
+ protected:
+  void write(const std::filesystem::path& path, const std::string& text) {
+    const std::filesystem::path whole = folder_ / path;
+    std::filesystem::create_directories(whole.parent_path());
+    std::ofstream(whole) << text;
+  }
+  Bytes left() const { return memory_left_by_groups(folder_ / "self", folder_ / "groups"); }
+
+  const test::TemporaryFolder folder_;
+};
+
+TEST_F(MemoryLimits, TheTightestGroupCounts) {
+  EXPECT_EQ(left(), kNoMemoryLimit);  // no file
+  write("self", "0::/a/b\n");
+  EXPECT_EQ(left(), kNoMemoryLimit);
+  write("groups/a/b/memory.max", "max\n");
+  write("groups/a/b/memory.current", "1000\n");
+  EXPECT_EQ(left(), kNoMemoryLimit);
+  write("groups/a/memory.max", "5000\n");
+  write("groups/a/memory.current", "3000\n");
+  EXPECT_EQ(left(), Bytes{2000});  // a parent's
+  // Pages of files can be had back.
+  write("groups/a/memory.stat", "anon 7\ninactive_file 400\nactive_file 100\nfile 900\n");
+  EXPECT_EQ(left(), Bytes{2500});
+  write("groups/memory.max", "2000");
+  write("groups/memory.current", "1900");
+  EXPECT_EQ(left(), Bytes{100});
+  write("groups/a/b/memory.max", "500");
+  EXPECT_EQ(left(), Bytes{0});  // it has more than it may
+}
+
+TEST_F(MemoryLimits, OldGroupsWhosePathOnlyTheHostKnows) {
+  write("self", "12:cpu,cpuacct:/docker/x\n7:memory:/docker/x\nnonsense\n0::/\n");
+  write("groups/memory/memory.limit_in_bytes", "9223372036854771712");
+  write("groups/memory/memory.usage_in_bytes", "10");
+  EXPECT_EQ(left(), kNoMemoryLimit);
+  write("groups/memory/memory.limit_in_bytes", "4096");
+  write("groups/memory/memory.stat", "total_inactive_file 4\ninactive_file 1\n");
+  EXPECT_EQ(left(), Bytes{4090});
 }
 
 TEST(ParallelFor, CallsEachIndexOnce) {

@@ -1,29 +1,48 @@
 #include "hotset/cli/command.h"
 
+#include <fmt/ranges.h>
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
-#include <array>
+#include <algorithm>
 #include <cctype>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <set>
+#include <span>
 #include <sstream>
 #include <string>
 #include <string_view>
 #include <utility>
 
 #include "hotset/base/log.h"
+#include "hotset/cli/foreign_flags.h"
+#include "hotset/cli/nearest.h"
 
 namespace hotset::cli {
 namespace {
 
-// "run, eval, info"
-std::string command_names(const CLI::App& app) {
-  std::string names;
-  for (const CLI::App* command : app.get_subcommands({})) {
-    names += (names.empty() ? "" : ", ") + command->get_name();
-  }
+std::vector<std::string> names_of_commands(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands({})) names.push_back(command->get_name());
   return names;
+}
+
+// What a word is that was found where a command belongs.
+std::string unknown_command(const CLI::App& app, const std::string& found) {
+  const std::vector<std::string> names = names_of_commands(app);
+  std::string advice = did_you_mean(found, names);
+  // As other programs are called, whose names people have in their fingers.
+  if (found.starts_with("-") && found.size() > 1 && std::ranges::contains(names, "run")) {
+    advice = "; flags stand behind the command: hotset run " + printable(found) + " ...";
+  } else if (found == "chat" && advice.empty()) {
+    advice = "; a conversation is hotset run -i";
+  } else if (found == "perplexity") {
+    advice = "; perplexity is hotset eval";
+  }
+  return fmt::format("found '{}', expected one of: {}{}", found, fmt::join(names, ", "), advice);
 }
 
 // What the parser says, said better where it complains of a missing flag although the reason is an
@@ -33,9 +52,9 @@ std::string usage_message(const CLI::App& app, const CLI::App& command,
   const std::vector<std::string> unknown = app.remaining(true);
   const bool takes_commands = !command.get_subcommands({}).empty();
   if (takes_commands && command.get_subcommands().empty()) {
-    return unknown.empty() ? "found no command, expected one of: " + command_names(command)
-                           : fmt::format("found '{}', expected one of: {}", unknown.front(),
-                                         command_names(command));
+    return unknown.empty() ? fmt::format("found no command, expected one of: {}",
+                                         fmt::join(names_of_commands(command), ", "))
+                           : unknown_command(command, unknown.front());
   }
   if (!unknown.empty()) return fmt::format("found '{}', which nothing takes", unknown.front());
   return error.what();
@@ -104,26 +123,78 @@ int report_usage(const CLI::App& app, const CLI::ParseError& error) {
   return 2;
 }
 
-std::vector<std::string> expand_short_flags(int argc, const char* const* argv) {
-  constexpr std::array<std::pair<std::string_view, std::string_view>, 5> kLongNames = {{
-      {"-ub", "--ubatch-size"},
-      {"-fa", "--flash-attn"},
-      {"-ngl", "--n-gpu-layers"},
-      {"-ctk", "--cache-type-k"},
-      {"-ctv", "--cache-type-v"},
-  }};
-  std::vector<std::string> arguments(argv + 1, argv + argc);
-  for (std::string& argument : arguments) {
-    if (argument == "--") break;
-    for (const auto& [short_name, long_name] : kLongNames) {
-      if (argument == short_name) {
-        argument = long_name;
-      } else if (argument.starts_with(short_name) && argument[short_name.size()] == '=') {
-        argument.replace(0, short_name.size(), long_name);
-      }
-    }
+CommandFlags flags_of(const CLI::App& command, std::string name) {
+  CommandFlags result{.command = std::move(name), .flags = {}};
+  for (const CLI::Option* option : command.get_options()) {
+    OwnFlag flag{.names = {}, .n_values = option->get_items_expected_min()};
+    for (const std::string& one : option->get_snames()) flag.names.push_back("-" + one);
+    for (const std::string& one : option->get_lnames()) flag.names.push_back("--" + one);
+    if (option->get_positional()) result.takes_positionals = true;
+    if (!flag.names.empty()) result.flags.push_back(std::move(flag));
   }
+  return result;
+}
+
+Result<std::vector<std::string>> translate_command_line(const CLI::App& app,
+                                                        std::vector<std::string> arguments) {
+  std::vector<CommandFlags> all;
+  for (const CLI::App* command : app.get_subcommands({})) {
+    all.push_back(flags_of(*command, command->get_name()));
+  }
+  const CLI::App* command = &app;
+  std::string name;
+  size_t n_names = 0;
+  while (n_names < arguments.size()) {
+    const CLI::App* inner = nullptr;
+    for (const CLI::App* one : command->get_subcommands({})) {
+      if (one->get_name() == arguments[n_names]) inner = one;
+    }
+    if (inner == nullptr) break;
+    command = inner;
+    name += (name.empty() ? "" : " ") + arguments[n_names++];
+  }
+  // Without a command the parser says best what is wrong.
+  if (!command->get_subcommands({}).empty()) return arguments;
+  auto translated =
+      translate_arguments(flags_of(*command, name), all, std::span(arguments).subspan(n_names));
+  if (!translated) {
+    return make_error(ErrorCode::kInvalidArgument, "{} (see hotset {} --help)",
+                      translated.error().message, name);
+  }
+  for (const std::string& note : translated->notes) log_info("{}", note);
+  arguments.resize(n_names);
+  arguments.insert(arguments.end(), translated->arguments.begin(), translated->arguments.end());
   return arguments;
+}
+
+std::vector<std::string> setting_names(const CLI::App& command) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : command.get_options()) {
+    if (!option->get_envname().empty()) names.push_back(option->get_lnames().front());
+  }
+  return names;
+}
+
+void warn_of_misspelt_variables(const CLI::App& app) {
+  std::set<std::string> known;
+  const auto add = [&](const CLI::App& command, const auto& self) -> void {
+    for (const CLI::Option* option : command.get_options()) known.insert(option->get_envname());
+    for (const CLI::App* one : command.get_subcommands({})) self(*one, self);
+  };
+  add(app, add);
+  known.erase("");
+  const std::vector<std::string> names(known.begin(), known.end());
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string_view text(*entry);
+    const std::string name(text.substr(0, text.find('=')));
+    if (!name.starts_with("HOTSET_") || known.contains(name)) continue;
+    // By the part behind what all have in common.
+    constexpr size_t kPrefix = std::string_view("HOTSET_").size();
+    std::vector<std::string> flags;
+    for (const std::string& one : names) flags.push_back(one.substr(kPrefix));
+    const std::string near = nearest(name.substr(kPrefix), flags);
+    if (!near.empty()) log_warning("{}: nothing reads it; did you mean HOTSET_{}?", name, near);
+  }
 }
 
 void add_environment_variables(CLI::App& command) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "hotset/base/error.h"
+#include "hotset/cli/foreign_flags.h"
 
 namespace CLI {
 class App;
@@ -30,9 +31,20 @@ std::unexpected<Error> stdout_error();
 // exit status that goes with it.
 int report_usage(const CLI::App& app, const CLI::ParseError& error);
 
-// CLI11 knows short flags of one letter only. Users of ggml programs also write -ub, -fa, -ctk ...:
-// these are replaced by their long names, up to an argument "--".
-std::vector<std::string> expand_short_flags(int argc, const char* const* argv);
+// What a command takes; `name` as users write it.
+CommandFlags flags_of(const CLI::App& command, std::string name);
+
+// Says a command line in the flags of the command that it names (foreign_flags.h) and tells what
+// was ignored or read otherwise. `arguments` without the program's name.
+// Errors: kInvalidArgument, wrong usage.
+Result<std::vector<std::string>> translate_command_line(const CLI::App& app,
+                                                        std::vector<std::string> arguments);
+
+// The long names of a command's flags that have environment variables, without dashes.
+std::vector<std::string> setting_names(const CLI::App& command);
+
+// Warns of each variable HOTSET_... that nothing reads but whose name is like one that is read.
+void warn_of_misspelt_variables(const CLI::App& app);
 
 // Gives every long flag of `command` and its subcommands the environment variable HOTSET_<NAME>:
 // --cache-mib reads HOTSET_CACHE_MIB. The flag on the command line wins. Flags that exclude others

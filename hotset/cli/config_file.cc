@@ -6,7 +6,10 @@
 #include <string_view>
 
 #include "hotset/base/printable.h"
+#include "hotset/cli/command.h"
+#include "hotset/cli/foreign_flags.h"
 #include "hotset/cli/model_options.h"
+#include "hotset/cli/nearest.h"
 
 namespace hotset::cli {
 namespace {
@@ -74,8 +77,10 @@ Status apply_config(const CLI::App& app, std::vector<std::string>& arguments) {
   for (const auto& [flag, value] : flags) {
     const CLI::Option* option = find_option(*command, flag);
     if (option == nullptr || option->get_envname().empty()) {
-      return make_error(ErrorCode::kInvalidArgument, "{}: {}: hotset {} has no such setting", path,
-                        flag, command->get_name());
+      const std::string about = about_foreign_flag(flag);
+      return make_error(ErrorCode::kInvalidArgument, "{}: {}: hotset {} has no such setting{}",
+                        path, flag, command->get_name(),
+                        about.empty() ? did_you_mean(flag, setting_names(*command)) : "; " + about);
     }
     setenv(option->get_envname().c_str(), value.c_str(), 1);
   }

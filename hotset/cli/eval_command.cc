@@ -14,6 +14,7 @@
 #include "hotset/base/clock.h"
 #include "hotset/base/log.h"
 #include "hotset/cli/run_command.h"
+#include "hotset/engine/default_context.h"
 #include "hotset/engine/sampler.h"
 #include "hotset/text/tokenizer.h"
 
@@ -87,6 +88,8 @@ Status Evaluation::start() {
   HOTSET_TRY(engine::EngineOptions engine_flags, engine_options(options_.model));
   engine_flags.n_outputs = engine_flags.n_ubatch;
   engine_flags.n_sequences = 1;
+  // Perplexity depends on it, so it must not depend on how much memory is free.
+  engine_flags.most_default_context = engine::kLeastContext;
   if (!options_.routing_out.empty()) {
     engine_flags.observe_routing = [this](int64_t layer, std::span<const int32_t> ids, int64_t) {
       auto& all = routing_[layer];

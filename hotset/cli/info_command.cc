@@ -168,6 +168,7 @@ void print_plan(const engine::EnginePlan& plan) {
   fmt::print("layers on the device: {} (-ngl {})\n",
              plan.n_gpu_layers == 0 ? "none" : fmt::format("the last {}", plan.demand.n_layers),
              plan.n_gpu_layers);
+  fmt::print("context: {} positions (-c)\n", plan.n_ctx);
   if (!plan.memory.fits()) return;
   for (const CacheGroup& group : plan.groups) {
     const double percent =

@@ -44,7 +44,8 @@ void prepare_streams() {
 int run(int argc, char** argv) {
   CLI::App app(
       "hotset runs Mixture-of-Experts language models that are larger than the GPU.\n"
-      "Start with: hotset run -m MODEL.gguf -p \"Once upon a time\"",
+      "Start with: hotset run -m MODEL.gguf -p \"Once upon a time\"\n"
+      "Flags of llama.cpp's programs are understood (docs/coming-from-llama-cpp.md).",
       "hotset");
   app.set_version_flag("--version", std::string("hotset ") + HOTSET_VERSION);
   app.require_subcommand(1);
@@ -57,7 +58,14 @@ int run(int argc, char** argv) {
   hotset::cli::add_replay_commands(app, exit_status);
   for (CLI::App* command : app.get_subcommands({}))
     hotset::cli::add_environment_variables(*command);
-  std::vector<std::string> arguments = hotset::cli::expand_short_flags(argc, argv);
+  const auto translated =
+      hotset::cli::translate_command_line(app, std::vector<std::string>(argv + 1, argv + argc));
+  if (!translated) {
+    hotset::log_error("{}", translated.error().message);
+    return 2;
+  }
+  hotset::cli::warn_of_misspelt_variables(app);
+  std::vector<std::string> arguments = *translated;
   if (const hotset::Status configured = hotset::cli::apply_config(app, arguments); !configured) {
     return hotset::cli::report(configured);
   }

@@ -157,7 +157,8 @@ void add_engine_options(CLI::App& command, ModelOptions& o) {
       ->capture_default_str();
   command
       .add_option("-c,--ctx-size", o.n_ctx,
-                  "Positions of context; 0: what the model was trained with, at most 4096")
+                  "Positions of context, for all sequences of a server together; 0: for each what "
+                  "the model was trained with, as far as it takes a quarter of the memory left")
       ->check(within(0, kMostInt32))
       ->capture_default_str();
   command.add_option("--ubatch-size", o.n_ubatch, "-ub: tokens of a prompt computed together")

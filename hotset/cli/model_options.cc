@@ -13,6 +13,7 @@
 #include "hotset/base/units.h"
 #include "hotset/cli/cache_verdict.h"
 #include "hotset/cli/thread_search.h"
+#include "hotset/engine/default_context.h"
 #include "hotset/engine/tensor_types.h"
 
 namespace hotset::cli {
@@ -49,11 +50,32 @@ std::string weights_text(const engine::LoadReport& report) {
   return where;
 }
 
+// "context of 32768 positions for each of 4 sequences (as trained), 1.5 GiB".
+std::string context_text(const engine::Engine& engine) {
+  const int32_t n_ctx = engine.n_ctx();
+  const int32_t n = engine.n_sequences();
+  const bool is_shared =
+      n > 1 && (!engine.has_default_context() ||
+                n_ctx / n < std::min<int64_t>(engine.spec().n_ctx_train, engine::kLeastContext));
+  const std::string of_whom = n == 1      ? ""
+                              : is_shared ? fmt::format(" for {} sequences together", n)
+                                          : fmt::format(" for each of {} sequences", n);
+  const int32_t shown = is_shared ? n_ctx : n_ctx / n;
+  std::string why;
+  if (engine.has_default_context()) {
+    why = shown >= engine.spec().n_ctx_train
+              ? " (as trained)"
+              : fmt::format(" (trained for {}; -c sets it)", engine.spec().n_ctx_train);
+  }
+  return fmt::format("context of {} positions{}{}, {}", shown, of_whom, why,
+                     to_string(engine.kv().n_bytes()));
+}
+
 // What is going on with the cache and why, in one line.
 void say_verdict(const engine::Engine& engine, std::optional<Bytes> asked) {
   const CacheState state = cache_state(engine, asked);
-  log_info("{} ({} threads, flash attention {}); weights: {}.", cache_verdict(state),
-           engine.n_threads(), engine.flash_attention() ? "on" : "off",
+  log_info("{} ({} threads, flash attention {}); {}; weights: {}.", cache_verdict(state),
+           engine.n_threads(), engine.flash_attention() ? "on" : "off", context_text(engine),
            weights_text(engine.model().report()));
   if (const std::string warning = cache_warning(state); !warning.empty()) {
     log_warning("{}", warning);

@@ -24,7 +24,7 @@ namespace hotset::cli {
 struct ModelOptions {
   std::string model;
   int n_threads = 0;                     // 0: one per core
-  int32_t n_ctx = 0;                     // positions; 0: the model's, at most 4096
+  int32_t n_ctx = 0;                     // positions of all sequences; 0: by training and memory
   int32_t n_ubatch = 512;                // tokens of a prompt computed together
   std::string flash_attention = "auto";  // on, off, auto
   std::string key_type = "f16";          // f32, f16, q8_0

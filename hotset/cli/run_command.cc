@@ -212,13 +212,14 @@ void Generation::report() const {
       o.ids.size(), per_second(n_steps, o.generate_us));
 }
 
-// "ID=BIAS". Errors: kInvalidArgument.
+// "ID=BIAS", and as other programs write it "ID+BIAS" and "ID-BIAS". Errors: kInvalidArgument.
 Result<engine::LogitBias> parse_logit_bias(const std::string& text) {
   engine::LogitBias bias;
   const char* const end = text.data() + text.size();
   const auto [after_id, id_error] = std::from_chars(text.data(), end, bias.id);
-  if (id_error == std::errc() && after_id != end && *after_id == '=') {
-    const auto [after, error] = std::from_chars(after_id + 1, end, bias.bias);
+  const bool has_sign = after_id != end && (*after_id == '=' || *after_id == '+');
+  if (id_error == std::errc() && (has_sign || (after_id != end && *after_id == '-'))) {
+    const auto [after, error] = std::from_chars(after_id + (has_sign ? 1 : 0), end, bias.bias);
     if (error == std::errc() && after == end) return bias;
   }
   return make_error(ErrorCode::kInvalidArgument,

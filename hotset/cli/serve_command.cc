@@ -247,7 +247,7 @@ void Service::run() {
   const StopSignal stop;
   log_info("serving at {} ({} sequences of at most {} tokens together)",
            address(options_.host, server_->port()), options_.n_parallel,
-           session_->engine().n_ctx());
+           session_->engine().n_ctx_sequence());
   stop.wait();
   log_info("stopping: what runs has {:g} s to end; a second signal ends it at once",
            options_.drain_s);

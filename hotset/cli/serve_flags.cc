@@ -111,7 +111,9 @@ void add_serve_command(CLI::App& app, int& exit_status, const std::string& versi
   add_serving(*command, *o);
   add_chat_template(*command, o->run);
   add_sampling(*command, o->run);
-  command->footer("Sampling flags hold where a request does not say otherwise.");
+  command->footer(
+      "Sampling flags hold where a request does not say otherwise. Command lines of llama-server "
+      "are understood as far as hotset has what they ask for (docs/coming-from-llama-cpp.md).");
   command->callback([o, &exit_status] { exit_status = report(serve(*o)); });
 }
 

@@ -80,6 +80,7 @@ Status TuneMeasure::load() {
   model.cache.mib = "auto";
   model.cache.cpu_share = "0";
   HOTSET_TRY(engine_options_, engine_options(model));
+  engine_options_.n_sequences = 1;  // as `hotset run` has it
   HOTSET_TRY(engine_options_.device, choose_device(model.device));
   if (engine_options_.device.empty()) {
     return make_error(ErrorCode::kInvalidArgument,

@@ -1,5 +1,6 @@
 #include "hotset/device/backend.h"
 
+#include <algorithm>
 #include <fstream>
 #include <limits>
 #include <new>
@@ -7,6 +8,7 @@
 #include <utility>
 
 #include "hotset/base/allocation.h"
+#include "hotset/base/memory_limits.h"
 #include "hotset/device/ggml_runtime.h"
 #include "hotset/device/kernel_threads.h"
 #include "hotset/device/tensor_context.h"
@@ -265,14 +267,15 @@ std::string ggml_build() {
 }
 
 Bytes available_host_memory() {
+  const Bytes allowed = memory_left_by_limits();
   std::ifstream info("/proc/meminfo");
   std::string key;
   int64_t kib = 0;
   std::string unit;
   while (info >> key >> kib >> unit) {
-    if (key == "MemAvailable:") return {kib * 1024};
+    if (key == "MemAvailable:") return std::min(allowed, Bytes{kib * 1024});
   }
-  return {std::numeric_limits<int64_t>::max()};
+  return allowed;
 }
 
 }  // namespace hotset::device

@@ -103,8 +103,8 @@ Status set_tensor(ggml_tensor* tensor, std::span<const uint8_t> bytes);
 // `tensor` has no buffer yet, and none afterwards.
 bool layout_takes(ggml_backend_buffer_type_t layout, ggml_tensor* tensor);
 
-// Memory that the system could give to this process now without swapping; a very large number if
-// the system does not say.
+// Memory that the system could give to this process now without swapping, by the machine's and by
+// its own limits (base/memory_limits.h); a very large number if the system does not say.
 Bytes available_host_memory();
 
 // The version of ggml, and its commit where the package says: "0.9.7 (a1b2c3)".

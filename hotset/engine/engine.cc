@@ -12,6 +12,7 @@
 #include "hotset/base/usable_cpus.h"
 #include "hotset/engine/baseline.h"
 #include "hotset/engine/cpu_executor.h"
+#include "hotset/engine/default_context.h"
 #include "hotset/engine/device_executor.h"
 #include "hotset/engine/overcommit.h"
 #include "hotset/lanes/cache_prediction.h"
@@ -22,19 +23,17 @@ namespace hotset::engine {
 // Hyper-threads of one core share its vector units: one kernel thread per core.
 int default_threads() { return usable_cpus().n_cores; }
 
-void resolve(const model::ModelSpec& spec, EngineOptions& options) {
+Status resolve(EngineOptions& options) {
   if (options.n_threads == 0) options.n_threads = default_threads();
-  if (options.n_ctx == 0) {
-    options.n_ctx = static_cast<int32_t>(std::min<int64_t>(spec.n_ctx_train, kDefaultContext));
-  }
-}
-
-Result<KvCacheOptions> kv_options(const model::ModelSpec& spec, const EngineOptions& options,
-                                  bool flash_attention) {
   if (options.n_sequences < 1 || options.n_sequences > kMaxSequences) {
     return make_error(ErrorCode::kInvalidArgument, "sequences: found {}, expected 1 to {}",
                       options.n_sequences, kMaxSequences);
   }
+  return {};
+}
+
+Result<KvCacheOptions> kv_options(const model::ModelSpec& spec, const EngineOptions& options,
+                                  bool flash_attention) {
   const int64_t n_cells_needed =
       spec.attention.window - 1 + std::min(options.n_ubatch, options.n_ctx);
   if (options.n_window_cells > 0 && spec.attention.window > 0 &&
@@ -109,7 +108,7 @@ Result<std::unique_ptr<Engine>> Engine::create_as_asked(ModelDescription descrip
                                                         const EngineOptions& options) {
   std::unique_ptr<Engine> engine(new Engine(options));
   EngineOptions& o = engine->options_;
-  resolve(description.spec, o);
+  HOTSET_RETURN_IF_ERROR(resolve(o));
   HOTSET_TRY(engine->cpu_, device::Backend::cpu(o.n_threads));
   HOTSET_RETURN_IF_ERROR(engine->open_device(description));
   bool flash_attention = o.flash_attention != FlashAttention::kOff;
@@ -130,12 +129,20 @@ Result<std::unique_ptr<Engine>> Engine::create_as_asked(ModelDescription descrip
   Status status = engine->create_executor();
   if (!status && status.error().code == ErrorCode::kUnsupported && flash_attention &&
       o.flash_attention == FlashAttention::kAuto) {
+    HOTSET_RETURN_IF_ERROR(engine->choose_host_context(engine->model_->description(), false));
     HOTSET_RETURN_IF_ERROR(engine->create_kv(engine->spec(), false));
     status = engine->create_executor();
   }
   HOTSET_RETURN_IF_ERROR(engine->unless_lost(std::move(status)));
   o.n_ubatch = std::min(o.n_ubatch, engine->kv_->cells().n_cells());
   return engine;
+}
+
+Status Engine::choose_host_context(const ModelDescription& description, bool flash_attention) {
+  if (!is_default_context_ || device_ != nullptr) return {};
+  HOTSET_TRY(const int32_t n_ctx, host_context(description, options_, {}, flash_attention));
+  set_default_context(description.spec, n_ctx, options_);
+  return {};
 }
 
 Status Engine::create_kv(const model::ModelSpec& spec, bool flash_attention) {
@@ -167,7 +174,7 @@ Status Engine::open_device(ModelDescription& description) {
   load.placement = {};
   if (options_.device.empty() || options_.n_gpu_layers == 0) {
     if (load.load_mode == LoadMode::kAuto) load.load_mode = LoadMode::kMmap;
-    return {};
+    return choose_host_context(description, options_.flash_attention != FlashAttention::kOff);
   }
   // An emulated device computes on the CPU, at the same time as the CPU lane: they share the
   // threads, because kernel threads that wait for each other on too few cores take many times as
@@ -181,6 +188,8 @@ Status Engine::open_device(ModelDescription& description) {
   }
   HOTSET_TRY(plan_, plan_engine(description, options_, *device_, *cpu_));
   HOTSET_RETURN_IF_ERROR(plan_.memory.fits());
+  options_.n_ctx = plan_.n_ctx;
+  options_.n_ctx_sequence = plan_.n_ctx_sequence;
   load.device = device_.get();
   load.placement = plan_.placement;
   load.upload_experts =

@@ -2,6 +2,7 @@
 #ifndef HOTSET_ENGINE_ENGINE_H_
 #define HOTSET_ENGINE_ENGINE_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -51,7 +52,14 @@ class Engine {
 
   const LoadedModel& model() const { return *model_; }
   const model::ModelSpec& spec() const { return model_->spec(); }
+  // Positions of all sequences together, and the most that one may have.
   int32_t n_ctx() const { return kv_->options().n_ctx; }
+  int32_t n_ctx_sequence() const {
+    return options_.n_ctx_sequence > 0 ? std::min(options_.n_ctx_sequence, n_ctx()) : n_ctx();
+  }
+  // Whether nobody asked for n_ctx().
+  bool has_default_context() const { return is_default_context_; }
+  int32_t n_sequences() const { return options_.n_sequences; }
   int32_t n_ubatch() const { return options_.n_ubatch; }
   int n_threads() const { return options_.n_threads; }
   bool flash_attention() const { return kv_->options().flash_attention; }
@@ -123,7 +131,8 @@ class Engine {
   int32_t next_position(SequenceId sequence) const;
 
  private:
-  explicit Engine(const EngineOptions& options) : options_(options) {}
+  explicit Engine(const EngineOptions& options)
+      : options_(options), is_default_context_(options.n_ctx == 0) {}
   static Result<std::unique_ptr<Engine>> create_best(ModelDescription description,
                                                      const EngineOptions& options);
   static Result<std::unique_ptr<Engine>> create_as_asked(ModelDescription description,
@@ -131,6 +140,8 @@ class Engine {
   Status open_device(ModelDescription& description);
   // Why repacked experts without a cache are to be preferred, with the numbers; empty if not.
   Result<std::string> why_repacked();
+  // Chooses the context, where nobody did, for a model on the CPU alone.
+  Status choose_host_context(const ModelDescription& description, bool flash_attention);
   Status create_kv(const model::ModelSpec& spec, bool flash_attention);
   // Runs the largest graphs once, so that drivers have taken what they take.
   Status warm_up();
@@ -167,6 +178,7 @@ class Engine {
   void forget_batch(std::span<const BatchToken> batch);
 
   EngineOptions options_;
+  bool is_default_context_;
   std::unique_ptr<device::Device> device_;  // outlives all that uses its memory
   std::optional<device::Backend> cpu_;
   std::unique_ptr<LoadedModel> model_;

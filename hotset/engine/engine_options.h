@@ -22,8 +22,13 @@ namespace hotset::engine {
 enum class FlashAttention { kOff, kOn, kAuto };
 
 struct EngineOptions {
-  int n_threads = 0;       // kernel threads, 1 to 512; 0: one per core
-  int32_t n_ctx = 0;       // positions; 0: the model's own context, at most kDefaultContext
+  int n_threads = 0;  // kernel threads, 1 to 512; 0: one per core
+  int32_t n_ctx = 0;  // positions of all sequences; 0: as default_context.h says
+  // The most positions of one sequence; 0: n_ctx. Of an n_ctx that was not asked for as many as the
+  // model was trained for.
+  int32_t n_ctx_sequence = 0;
+  // The most positions per sequence of such an n_ctx; 0: as many as the model was trained for.
+  int32_t most_default_context = 0;
   int32_t n_ubatch = 512;  // tokens computed together, at least 1
   int32_t n_outputs = 1;   // tokens of a ubatch whose logits may be wanted
   // Sequences that are alive at once, 1 to kMaxSequences: layers that see only a window of
@@ -54,19 +59,17 @@ struct EngineOptions {
   std::optional<double> repacked_ratio = {};
 };
 
-inline constexpr int32_t kDefaultContext = 4096;
-
 // Kernel threads when the user gave none: one per physical core that this process may use, and no
 // more than its CPU quota (usable_cpus()).
 int default_threads();
 
-// The KV memory that is asked for. Requires: resolve() was called.
+// The KV memory that is asked for. Requires: resolve() was called, and n_ctx is known.
 // Errors: kInvalidArgument: n_sequences out of range.
 Result<KvCacheOptions> kv_options(const model::ModelSpec& spec, const EngineOptions& options,
                                   bool flash_attention);
 
-// Sets the threads and the context where the user gave none.
-void resolve(const model::ModelSpec& spec, EngineOptions& options);
+// Sets the threads where the user gave none. Errors: kInvalidArgument: n_sequences out of range.
+Status resolve(EngineOptions& options);
 
 }  // namespace hotset::engine
 

@@ -1,11 +1,13 @@
 #include "hotset/engine/engine_plan.h"
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "hotset/base/allocation.h"
 #include "hotset/device/plan_device.h"
 #include "hotset/engine/cached_experts.h"
+#include "hotset/engine/default_context.h"
 #include "hotset/engine/device_graphs.h"
 #include "hotset/engine/expert_groups.h"
 
@@ -15,17 +17,26 @@ namespace {
 // What the device must hold beside the banks, as the code that allocates it counts.
 class Demand {
  public:
-  Demand(const EngineOptions& options, device::Device& device, device::Backend& cpu)
+  // `options` may change between calls.
+  Demand(EngineOptions& options, device::Device& device, device::Backend& cpu)
       : options_(options), device_(device), cpu_(cpu) {}
 
   Result<plan::DeviceDemand> measure(ModelDescription& description, const Placement& placement,
                                      bool flash_attention);
+  // The same for another context.
+  Result<plan::DeviceDemand> with_context(int32_t n_ctx, ModelDescription& description,
+                                          const Placement& placement, bool flash_attention) {
+    const int32_t before = std::exchange(options_.n_ctx, n_ctx);
+    auto measured = measure(description, placement, flash_attention);
+    options_.n_ctx = before;
+    return measured;
+  }
 
  private:
   Status build(const LoadedModel& model, device::PlanDevice& counted, const Placement& placement,
                bool flash_attention, std::vector<CacheGroup> groups);
 
-  const EngineOptions& options_;
+  EngineOptions& options_;
   device::Device& device_;
   device::Backend& cpu_;
   Bytes kv_window_bytes_;
@@ -123,6 +134,46 @@ plan::MemoryRequest request_for(const plan::DeviceDemand& demand, const EngineOp
   return request;
 }
 
+// The context that nobody asked for, with layers and attention as in `planned`, which has the
+// least. Errors: those of Demand::measure.
+Result<int32_t> choose_context(ModelDescription& description, const EngineOptions& options,
+                               const device::Device& device, Demand& measure,
+                               const EnginePlan& planned) {
+  HOTSET_TRY(const int32_t on_host,
+             host_context(description, options, planned.placement, planned.flash_attention));
+  if (planned.n_gpu_layers == 0) return on_host;
+  const plan::DeviceDemand& least = planned.demand;
+  const plan::MemoryRequest request = request_for(least, options, device.info());
+  const Bytes headroom = request.headroom.value_or(
+      plan::default_headroom(std::max(least.total_memory, least.free_memory)));
+  const Bytes left = least.free_memory - headroom - least.dense_weights;
+  const Bytes cache = std::min(options.cache_bytes.value_or(Bytes{}), least.all_experts);
+  const Bytes room = left - least.compute_buffers - least.pairs_and_staging - cache;
+  ContextRange range = context_range(description.spec, options);
+  range.most = std::max(range.least, on_host);
+  return longest_context(range, std::min(left / 4, room), [&](int32_t n_ctx) -> Result<Bytes> {
+    HOTSET_TRY(
+        const plan::DeviceDemand demand,
+        measure.with_context(n_ctx, description, planned.placement, planned.flash_attention));
+    return demand.kv_cache + demand.compute_buffers - least.compute_buffers;
+  });
+}
+
+// How many layers, the head counted as one more, fit without a cache; all where none do, because
+// their refusal says most. Errors: those of `fits`.
+Result<int64_t> most_layers(int64_t n_layer, const std::function<Result<bool>(int64_t)>& fits) {
+  HOTSET_TRY(const bool all_fit, fits(n_layer + 1));
+  if (all_fit) return n_layer + 1;
+  int64_t most = 0;
+  int64_t too_many = n_layer + 1;
+  while (too_many - most > 1) {
+    const int64_t middle = (most + too_many) / 2;
+    HOTSET_TRY(const bool middle_fits, fits(middle));
+    (middle_fits ? most : too_many) = middle;
+  }
+  return most > 0 ? most : n_layer + 1;
+}
+
 std::string why_no_cache(const ModelDescription& description, const EngineOptions& options,
                          const EnginePlan& plan, Bytes budget) {
   if (std::ranges::any_of(plan.groups, [](const CacheGroup& g) { return g.n_slots > 0; })) {
@@ -148,6 +199,7 @@ Status size_cache(const ModelDescription& description, const device::Device& dev
 Result<EnginePlan> plan_engine(ModelDescription& description, const EngineOptions& asked,
                                device::Device& device, device::Backend& cpu) {
   EngineOptions options = asked;
+  if (asked.n_ctx == 0) options.n_ctx = context_range(description.spec, asked).least;
   // Copying what the device could read in place gains nothing.
   const bool needs_none = device.info().shares_host_memory && !asked.cache_bytes;
   if (needs_none) options.cache_bytes = Bytes{};
@@ -165,23 +217,26 @@ Result<EnginePlan> plan_engine(ModelDescription& description, const EngineOption
     HOTSET_TRY(result.memory, plan::plan_memory(request));
     return {};
   };
-  int64_t n_gpu_layers = options.n_gpu_layers < 0 ? n_layer + 1 : options.n_gpu_layers;
-  if (options.n_gpu_layers < 0) {
-    // As many layers as fit without a cache.
-    HOTSET_RETURN_IF_ERROR(plan_with(n_gpu_layers, Bytes{}));
-    if (!result.memory.fits()) {
-      int64_t fits = 0;
-      int64_t too_many = n_gpu_layers;
-      while (too_many - fits > 1) {
-        const int64_t middle = (fits + too_many) / 2;
-        HOTSET_RETURN_IF_ERROR(plan_with(middle, Bytes{}));
-        (result.memory.fits() ? fits : too_many) = middle;
-      }
-      // None: the refusal of all of them says most.
-      n_gpu_layers = fits > 0 ? fits : n_layer + 1;
-    }
+  int64_t n_gpu_layers = options.n_gpu_layers;
+  if (n_gpu_layers < 0) {
+    HOTSET_TRY(n_gpu_layers, most_layers(n_layer, [&](int64_t n) -> Result<bool> {
+                 HOTSET_RETURN_IF_ERROR(plan_with(n, Bytes{}));
+                 return result.memory.fits().has_value();
+               }));
   }
   HOTSET_RETURN_IF_ERROR(plan_with(n_gpu_layers, options.cache_bytes));
+  if (asked.n_ctx == 0 && result.memory.fits()) {
+    HOTSET_TRY(const int32_t n_ctx, choose_context(description, options, device, measure, result));
+    const EngineOptions least = options;
+    set_default_context(description.spec, n_ctx, options);
+    HOTSET_RETURN_IF_ERROR(plan_with(n_gpu_layers, options.cache_bytes));
+    if (!result.memory.fits()) {  // what was taken for a line is none
+      options = least;
+      HOTSET_RETURN_IF_ERROR(plan_with(n_gpu_layers, options.cache_bytes));
+    }
+  }
+  result.n_ctx = options.n_ctx;
+  result.n_ctx_sequence = options.n_ctx_sequence;
   if (!result.memory.fits()) return result;
   if (result.memory.devices.empty()) {
     result.why_no_cache = why_no_cache(description, options, result, {});
@@ -217,7 +272,7 @@ Result<EnginePlan> plan_for_device(ModelDescription& description, EngineOptions 
     return make_error(ErrorCode::kInvalidArgument,
                       "--plan: found no device, expected --device with one of --list-devices");
   }
-  resolve(description.spec, options);
+  HOTSET_RETURN_IF_ERROR(resolve(options));
   HOTSET_TRY(device::Backend cpu, device::Backend::cpu(options.n_threads));
   HOTSET_TRY(const std::unique_ptr<device::Device> device,
              device::open_device(options.device, {.n_threads = options.n_threads}));

@@ -23,6 +23,8 @@ struct EnginePlan {
   plan::MemoryPlan memory;  // of the one device; ask fits()
   Placement placement;
   int64_t n_gpu_layers = 0;  // as placed
+  int32_t n_ctx = 0;         // as asked, or as chosen (default_context.h)
+  int32_t n_ctx_sequence = 0;
   bool flash_attention = true;
   std::vector<CacheGroup> groups;  // of the expert cache; those without slots are not cached
   std::string why_no_cache;        // empty where a group has slots
@@ -33,8 +35,8 @@ struct EnginePlan {
 // A budget for which every group gets all slots it can have.
 inline constexpr Bytes kUnlimitedBudget = plan::kMaxPlanBytes;
 
-// Plans for `device`. `description` is used and given back as it was. `options` with threads and
-// context resolved.
+// Plans for `device`. `description` is used and given back as it was. `options` after
+// resolve().
 // Errors: kUnsupported (an operation), kInvalidArgument. A plan that does not fit is no error.
 Result<EnginePlan> plan_engine(ModelDescription& description, const EngineOptions& options,
                                device::Device& device, device::Backend& cpu);

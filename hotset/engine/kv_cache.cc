@@ -31,7 +31,6 @@ Status check_type(std::string_view what, ggml_type type, int64_t head_dim) {
 Result<KvCache> KvCache::create(const model::ModelSpec& spec, const KvCacheOptions& options,
                                 ggml_backend_buffer_type_t cpu_type, device::Device* device,
                                 Placement placement) {
-  constexpr int32_t kMaxContext = 1 << 28;
   if (options.n_ctx < 1 || options.n_ctx > kMaxContext) {
     return make_error(ErrorCode::kInvalidArgument, "context: found {}, expected 1 to {}",
                       options.n_ctx, kMaxContext);
@@ -74,7 +73,7 @@ Result<KvCache> KvCache::create(const model::ModelSpec& spec, const KvCacheOptio
   const std::string what = fmt::format("KV cache for {} positions (-c)", n_cells);
   const bool plans_only = device != nullptr && device->plans_only();
   if (ggml_get_first_tensor(cache.context_.get()) != nullptr && !plans_only) {
-    HOTSET_TRY(cache.buffer_, device::allocate_tensors(cache.context_.get(), cpu_type, what));
+    HOTSET_TRY(cache.buffer_, device::ZeroedBuffer::allocate(cache.context_.get(), cpu_type, what));
   }
   if (ggml_get_first_tensor(cache.device_context_.get()) != nullptr) {
     HOTSET_TRY(cache.device_buffer_, device->allocate(cache.device_context_.get(), what));
@@ -85,7 +84,6 @@ Result<KvCache> KvCache::create(const model::ModelSpec& spec, const KvCacheOptio
     cache.window_cells_ = KvCells(options.n_window_cells);
     cache.candidates_.reserve(static_cast<size_t>(options.n_window_cells));
   }
-  if (cache.buffer_) ggml_backend_buffer_clear(cache.buffer_.get(), 0);
   return cache;
 }
 

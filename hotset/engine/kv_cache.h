@@ -29,6 +29,7 @@
 #include "hotset/base/units.h"
 #include "hotset/device/device.h"
 #include "hotset/device/tensor_context.h"
+#include "hotset/device/zeroed_buffer.h"
 #include "hotset/engine/executor.h"
 #include "hotset/engine/kv_cells.h"
 #include "hotset/engine/placement.h"
@@ -38,6 +39,7 @@ namespace hotset::engine {
 
 // Graphs are kept per n_kv; steps of 256 keep them few.
 inline constexpr int32_t kCellBucket = 256;
+inline constexpr int32_t kMaxContext = 1 << 28;
 
 struct KvCacheOptions {
   int32_t n_ctx = 4096;                // positions over all sequences, at least 1
@@ -140,7 +142,7 @@ class KvCache {
   device::Device* device_ = nullptr;
   device::TensorContext context_;         // layers of the CPU
   device::TensorContext device_context_;  // layers of the device
-  ggml_backend_buffer_ptr buffer_;        // null without such layers, as the next one
+  device::ZeroedBuffer buffer_;           // null without such layers, as the next one
   device::DeviceBuffer device_buffer_;
   std::vector<ggml_tensor*> keys_;
   std::vector<ggml_tensor*> values_;

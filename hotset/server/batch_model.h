@@ -36,7 +36,9 @@ class BatchModel {
  public:
   virtual ~BatchModel() = default;
 
-  virtual int32_t n_ctx() const = 0;     // positions over all sequences
+  virtual int32_t n_ctx() const = 0;  // positions over all sequences
+  // The most positions of one sequence.
+  virtual int32_t n_ctx_sequence() const { return n_ctx(); }
   virtual int32_t n_vocab() const = 0;   // logits of a row
   virtual int32_t n_ubatch() const = 0;  // most tokens of a decode() that is one step
   // Positions that can still be taken.
@@ -65,6 +67,7 @@ class EngineModel final : public BatchModel {
   explicit EngineModel(engine::Engine& engine, Decode decode = {});
 
   int32_t n_ctx() const override { return engine_.n_ctx(); }
+  int32_t n_ctx_sequence() const override { return engine_.n_ctx_sequence(); }
   int32_t n_vocab() const override { return static_cast<int32_t>(engine_.spec().n_vocab); }
   int32_t n_ubatch() const override { return engine_.n_ubatch(); }
   int32_t n_free() const override;

@@ -90,6 +90,7 @@ Scheduler::Scheduler(BatchModel& model, SchedulerOptions options)
     : model_(model),
       options_(std::move(options)),
       n_ctx_(model.n_ctx()),
+      n_ctx_sequence_(model.n_ctx_sequence()),
       n_vocab_(model.n_vocab()),
       slots_(static_cast<size_t>(options_.n_parallel)),
       store_(options_.saved_prompts) {
@@ -116,10 +117,10 @@ Result<RequestId> Scheduler::submit(GenerationRequest request) {
   if (request.prompt.empty()) {
     return make_error(ErrorCode::kInvalidArgument, "prompt: found no token, expected at least 1");
   }
-  if (std::cmp_greater(request.prompt.size(), n_ctx_)) {
+  if (std::cmp_greater(request.prompt.size(), n_ctx_sequence_)) {
     return make_error(ErrorCode::kInvalidArgument,
                       "prompt: found {} tokens, but the context holds {}", request.prompt.size(),
-                      n_ctx_);
+                      n_ctx_sequence_);
   }
   for (const int32_t id : request.prompt) {
     if (id >= 0 && id < n_vocab_) continue;
@@ -458,7 +459,7 @@ void Scheduler::advance(Slot& slot, std::span<const float> logits) {
   ChoiceSink& sink = *what.sinks[static_cast<size_t>(task.choice)];
   if (!sink.on_token(token)) return end_task(slot, StopReason::kStop);
   if (task.result.n_generated == what.max_tokens) return end_task(slot, StopReason::kLength);
-  if (task.n_tokens() > n_ctx_) return end_task(slot, StopReason::kContext);
+  if (task.n_tokens() > n_ctx_sequence_) return end_task(slot, StopReason::kContext);
 }
 
 void Scheduler::start_siblings(Slot& slot, std::span<const float> logits) {

@@ -111,7 +111,8 @@ class Scheduler {
   bool between_steps(const std::function<void()>& work);
 
   SchedulerStatus status() const;
-  int32_t n_ctx() const { return n_ctx_; }
+  // The most positions of a request, prompt and reply.
+  int32_t n_ctx() const { return n_ctx_sequence_; }
   int32_t n_vocab() const { return n_vocab_; }
   int32_t n_parallel() const { return options_.n_parallel; }
 
@@ -176,7 +177,8 @@ class Scheduler {
 
   BatchModel& model_;
   SchedulerOptions options_;
-  int32_t n_ctx_;
+  int32_t n_ctx_;           // of all sequences
+  int32_t n_ctx_sequence_;  // of one
   int32_t n_vocab_;
 
   // The thread's own.

@@ -41,6 +41,20 @@ TEST(Scheduler, AnswersOneRequest) {
   EXPECT_DOUBLE_EQ(answer.result.experts.hits, 26);
 }
 
+TEST(Scheduler, ARequestMayUseWhatIsAllowedToOne) {
+  FakeModel model(200, 16);
+  model.most_of_one = 50;
+  const auto scheduler = start(model, {.n_parallel = 2});
+  EXPECT_EQ(scheduler->n_ctx(), 50);
+  const Answer answer = ask(*scheduler, text_of(40), 100);
+  EXPECT_EQ(answer.result.reason, StopReason::kContext);
+  EXPECT_EQ(answer.result.n_prompt + answer.result.n_generated, 51);  // the last is not computed
+  EXPECT_EQ(scheduler->status().n_ctx, 200);
+  const auto refused = scheduler->submit(greedy(text_of(51), 1, {std::make_shared<KeepingSink>()}));
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kInvalidArgument);
+}
+
 TEST(Scheduler, AnswersAsAloneWhateverRunsBeside) {
   constexpr uint64_t kSeed = 7;
   for (const int32_t n_ctx : {90, 200, 2000}) {

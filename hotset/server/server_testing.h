@@ -72,7 +72,11 @@ class FakeModel final : public BatchModel {
   };
   std::vector<Batch> batches;
 
+  // The most positions of one sequence; 0: all.
+  int32_t most_of_one = 0;
+
   int32_t n_ctx() const override { return n_ctx_; }
+  int32_t n_ctx_sequence() const override { return most_of_one > 0 ? most_of_one : n_ctx_; }
   int32_t n_vocab() const override { return kVocab; }
   int32_t n_ubatch() const override { return n_ubatch_; }
   int32_t n_free() const override { return n_ctx_ - cells_.n_used(); }

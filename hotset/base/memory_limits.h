@@ -1,0 +1,24 @@
+// Memory that limits of its own leave to this process, whatever the machine has.
+// Thread-safe: reads files of the system.
+#ifndef HOTSET_BASE_MEMORY_LIMITS_H_
+#define HOTSET_BASE_MEMORY_LIMITS_H_
+
+#include <filesystem>
+
+#include "hotset/base/units.h"
+
+namespace hotset {
+
+// Larger than any memory: there is no limit.
+inline constexpr Bytes kNoMemoryLimit{int64_t{1} << 62};
+
+// What the control groups of this process (v2 and v1, each with its parents) and its limit of
+// address space leave; what files in memory take can be had back and counts as left.
+Bytes memory_left_by_limits();
+
+// Of control groups alone. `self` is like /proc/self/cgroup, `root` where the groups are mounted.
+Bytes memory_left_by_groups(const std::filesystem::path& self, const std::filesystem::path& root);
+
+}  // namespace hotset
+
+#endif  // HOTSET_BASE_MEMORY_LIMITS_H_
