@@ -1,18 +1,57 @@
 #include "hotset/text/script_runtime.h"
 
+#include <pthread.h>
 #include <quickjs/quickjs.h>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdlib>
+#include <exception>
+#include <functional>
+#include <system_error>
 #include <utility>
 
 namespace hotset::text {
 namespace {
 
-// Of the machine's stack, which is 8 MiB in most threads. A template nests by some ten frames per
-// block or call, of a few hundred bytes each.
-constexpr size_t kMaxStackBytes = 1 << 20;
+// Scripts run on a stack of a known size, whatever the caller's thread has. A template nests by
+// some ten frames of a few hundred bytes per block or call; one that walks a schema as deep as a
+// request may have it, or arguments, takes up to 3 MiB. The rest of the stack is for what scripts
+// call.
+constexpr size_t kMaxStackBytes = 6 << 20;
+constexpr size_t kThreadStackBytes = 8 << 20;
+
+// Calls `work` on a thread of its own and waits for it. Errors: kOutOfMemory: there is none.
+Status on_own_stack(std::function<void()> work) {
+  struct Call {
+    std::function<void()> work;
+    std::exception_ptr thrown = {};
+  } call{std::move(work)};
+  const auto run = [](void* argument) -> void* {
+    auto* given = static_cast<Call*>(argument);
+    try {
+      given->work();
+    } catch (...) {
+      given->thrown = std::current_exception();
+    }
+    return nullptr;
+  };
+  pthread_attr_t attributes;
+  pthread_t thread = {};
+  int failed = pthread_attr_init(&attributes);
+  if (failed == 0) {
+    failed = pthread_attr_setstacksize(&attributes, kThreadStackBytes);
+    if (failed == 0) failed = pthread_create(&thread, &attributes, run, &call);
+    pthread_attr_destroy(&attributes);
+  }
+  if (failed != 0) {
+    return make_error(ErrorCode::kOutOfMemory, "no thread to run scripts on: {}",
+                      std::generic_category().message(failed));
+  }
+  pthread_join(thread, nullptr);
+  if (call.thrown) std::rethrow_exception(call.thrown);
+  return {};
+}
 
 // In front of all memory of a runtime. A multiple of the alignment that malloc() gives.
 struct alignas(std::max_align_t) Block {
@@ -243,6 +282,12 @@ Result<std::unique_ptr<ScriptRuntime>> ScriptRuntime::create(const ScriptLimits&
 }
 
 Status ScriptRuntime::load(std::string_view name, std::string_view source) {
+  Status status;
+  HOTSET_RETURN_IF_ERROR(on_own_stack([&] { status = load_here(name, source); }));
+  return status;
+}
+
+Status ScriptRuntime::load_here(std::string_view name, std::string_view source) {
   const std::string script(source);  // ends with a zero, which the parser wants
   state_->begin_call(state_->limits.time_us);
   const JSValue value = JS_Eval(state_->context, script.c_str(), script.size(),
@@ -265,6 +310,13 @@ Status ScriptRuntime::seal() {
 
 Result<std::string> ScriptRuntime::call(const char* object, const char* function,
                                         std::string_view argument) {
+  Result<std::string> result;
+  HOTSET_RETURN_IF_ERROR(on_own_stack([&] { result = call_here(object, function, argument); }));
+  return result;
+}
+
+Result<std::string> ScriptRuntime::call_here(const char* object, const char* function,
+                                             std::string_view argument) {
   JSContext* context = state_->context;
   state_->begin_call(state_->limits.time_us);
   const JSValue global = JS_GetGlobalObject(context);

@@ -1,6 +1,6 @@
 // A sandbox for JavaScript (QuickJS): scripts can compute, and nothing else. There are no files,
 // no network, no modules, no clock and no `eval`; memory, time and depth are bounded.
-// Owns all memory of its scripts.
+// Owns all memory of its scripts, and a thread for as long as one of them runs.
 // Thread-compatible: any thread, one at a time.
 #ifndef HOTSET_TEXT_SCRIPT_RUNTIME_H_
 #define HOTSET_TEXT_SCRIPT_RUNTIME_H_
@@ -73,6 +73,10 @@ class ScriptRuntime {
  private:
   struct State;
   explicit ScriptRuntime(std::unique_ptr<State> state);
+  // On the stack of this thread.
+  Status load_here(std::string_view name, std::string_view source);
+  Result<std::string> call_here(const char* object, const char* function,
+                                std::string_view argument);
 
   std::unique_ptr<State> state_;
 };
