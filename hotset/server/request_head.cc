@@ -68,10 +68,12 @@ ApiResult<void> parse_request_line(std::string_view line, RequestHead& head) {
   head.target = line.substr(first + 1, last - first - 1);
   const std::string_view version = line.substr(last + 1);
   if (!is_token(head.method)) {
-    return refuse(400, fmt::format("the method: found '{}', expected a word", printable(head.method)));
+    return refuse(400,
+                  fmt::format("the method: found '{}', expected a word", printable(head.method)));
   }
   if (version.size() != 8 || !version.starts_with("HTTP/") || version[6] != '.') {
-    return refuse(400, fmt::format("the version: found '{}', expected HTTP/1.1", printable(version)));
+    return refuse(400,
+                  fmt::format("the version: found '{}', expected HTTP/1.1", printable(version)));
   }
   head.is_http_1_0 = version == "HTTP/1.0";
   if (!head.is_http_1_0 && version != "HTTP/1.1") {
@@ -82,11 +84,12 @@ ApiResult<void> parse_request_line(std::string_view line, RequestHead& head) {
                                    head.target.size(), kMaxTargetBytes));
   }
   if (head.target.empty() || head.target.find_first_of(" \t") != std::string::npos) {
-    return refuse(400, fmt::format("the target: found '{}', expected a path", printable(head.target)));
+    return refuse(400,
+                  fmt::format("the target: found '{}', expected a path", printable(head.target)));
   }
   if (!std::ranges::contains(kMethods, head.method)) {
-    return refuse(501,
-                  fmt::format("found {}, which is no method of this server", printable(head.method)));
+    return refuse(
+        501, fmt::format("found {}, which is no method of this server", printable(head.method)));
   }
   return {};
 }
@@ -98,8 +101,8 @@ ApiResult<void> parse_field(std::string_view line, RequestHead& head) {
   const size_t colon = line.find(':');
   const std::string_view name = line.substr(0, colon);
   if (colon == std::string_view::npos || !is_token(name)) {
-    return refuse(400,
-                  fmt::format("a header field: found '{}', expected 'Name: value'", printable(line)));
+    return refuse(
+        400, fmt::format("a header field: found '{}', expected 'Name: value'", printable(line)));
   }
   if (line.size() > kMaxFieldBytes) {
     return refuse(431, fmt::format("{}: found a header field of {} bytes, expected at most {}",
@@ -170,14 +173,15 @@ ApiResult<void> find_body(RequestHead& head) {
     const auto [end, error] =
         std::from_chars(length.data(), length.data() + length.size(), n_bytes);
     if (error != std::errc() || end != length.data() + length.size()) {
-      return refuse(400,
-                    fmt::format("Content-Length: found '{}', expected a number", printable(length)));
+      return refuse(
+          400, fmt::format("Content-Length: found '{}', expected a number", printable(length)));
     }
     head.content_length = n_bytes;
   }
   const std::string expected = lower(head.field("expect"));
   if (!expected.empty() && expected != "100-continue") {
-    return refuse(417, fmt::format("Expect: found '{}', expected 100-continue", printable(expected)));
+    return refuse(417,
+                  fmt::format("Expect: found '{}', expected 100-continue", printable(expected)));
   }
   head.expects_continue = !expected.empty() && !head.is_http_1_0 && head.has_body();
   return {};
