@@ -213,7 +213,8 @@ std::vector<RequestField> joined(std::initializer_list<std::span<const RequestFi
 
 std::string accepted(std::string_view neutral) {
   std::string text;
-  for (const Json& value : hotset::parse_json(neutral).value()) {
+  const Json values = hotset::parse_json(neutral).value();
+  for (const Json& value : values) {
     if (!text.empty()) text += " or ";
     text += value.dump();
   }
