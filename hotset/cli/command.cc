@@ -18,6 +18,7 @@
 #include <utility>
 
 #include "hotset/base/log.h"
+#include "hotset/base/printable.h"
 #include "hotset/cli/foreign_flags.h"
 #include "hotset/cli/nearest.h"
 
