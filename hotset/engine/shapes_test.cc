@@ -122,8 +122,16 @@ bool add_tensors(GgufBytes& file, Random& random) {
   ModelWeights weights;
   WeightList list;
   (*architecture)->declare_weights(*spec, weights, list);
+  // A file has an optional tensor in all layers or in none.
+  std::map<std::string, bool> is_left_out;
   for (const WeightDeclaration& w : list.declarations()) {
-    if (w.presence != Presence::kRequired && random.below(2) == 0) continue;
+    if (w.presence != Presence::kRequired) {
+      constexpr size_t kPrefixBytes = 4;  // "blk."
+      const auto [it, is_new] = is_left_out.try_emplace(
+          w.name.starts_with("blk.") ? w.name.substr(w.name.find('.', kPrefixBytes)) : w.name);
+      if (is_new) it->second = random.below(2) == 0;
+      if (it->second) continue;
+    }
     // Some are declared for several layers.
     if (std::ranges::contains(file.tensors, w.name, &model::TensorEntry::name)) continue;
     std::vector<float> values(static_cast<size_t>(w.ne[0] * w.ne[1] * w.ne[2] * w.ne[3]));
