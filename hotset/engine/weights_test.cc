@@ -72,15 +72,15 @@ class WeightsTest : public testing::Test {
     return load(*std::move(description), repack);
   }
   static std::unique_ptr<Engine> load(ModelDescription description, bool repack = false) {
-    auto engine =
-        Engine::create(std::move(description),
-                       {.n_threads = 1, .n_ctx = 256, .n_outputs = 32, .load = {.repack = repack}});
+    auto engine = Engine::create(
+        std::move(description),
+        {.n_threads = 1, .n_ctx = 256, .n_outputs = 128, .load = {.repack = repack}});
     EXPECT_TRUE(engine) << engine.error().message;
     return engine ? *std::move(engine) : nullptr;
   }
-  static std::vector<float> logits_of(Engine& engine) {
+  static std::vector<float> logits_of(Engine& engine, int32_t n_tokens = 20) {
     std::vector<BatchToken> batch;
-    for (int32_t i = 0; i < 20; ++i) {
+    for (int32_t i = 0; i < n_tokens; ++i) {
       batch.push_back(
           {.token = i * 11 % static_cast<int32_t>(kVocab), .position = i, .want_logits = true});
     }
@@ -89,9 +89,24 @@ class WeightsTest : public testing::Test {
     if (!result) return {};
     return {result->logits.begin(), result->logits.end()};
   }
-  static std::vector<float> logits_of(const std::filesystem::path& path, bool repack = false) {
+  static std::vector<float> logits_of(const std::filesystem::path& path, bool repack = false,
+                                      int32_t n_tokens = 20) {
     const auto engine = load(path, repack);
-    return engine ? logits_of(*engine) : std::vector<float>();
+    return engine ? logits_of(*engine, n_tokens) : std::vector<float>();
+  }
+  // Repacked weights: activations are rounded to 8 bits in other blocks. Measured with all builds
+  // of ggml's CPU backend: at most 2e-4; a wrong row or block is above 1e-2.
+  static void expect_close(const std::vector<float>& found, const std::vector<float>& expected) {
+    ASSERT_EQ(found.size(), expected.size());
+    ASSERT_FALSE(found.empty());
+    double squares = 0;
+    double differences = 0;
+    for (size_t i = 0; i < found.size(); ++i) {
+      const double difference = double{found[i]} - double{expected[i]};
+      squares += double{expected[i]} * double{expected[i]};
+      differences += difference * difference;
+    }
+    EXPECT_LT(differences, 1e-3 * squares);
   }
 
   static void expect_error(const GgufBytes& file, ErrorCode code,
@@ -452,16 +467,37 @@ TEST_F(WeightsTest, ScalesOfManyExpertsComputeInEveryLayout) {
   scaled.write(changed());
   const auto plain = logits_of(changed());
   const auto repacked = logits_of(changed(), /*repack=*/true);
-  ASSERT_EQ(plain.size(), repacked.size());
-  double squares = 0;
-  double differences = 0;
-  for (size_t i = 0; i < plain.size(); ++i) {
-    const double difference = double{plain[i]} - double{repacked[i]};
-    squares += double{plain[i]} * double{plain[i]};
-    differences += difference * difference;
-  }
-  EXPECT_LT(differences, 1e-2 * squares);  // kRepackedNmse
+  expect_close(repacked, plain);
   EXPECT_NE(plain, logits_of(path));
+}
+
+// What a layout rearranges computes nearly the same, whatever the type, for few tokens and for
+// many, which have kernels of their own. All experts are used: no rounding chooses another one.
+TEST_F(WeightsTest, EveryTypeComputesNearlyTheSameRepacked) {
+  const auto path = *folder_ / "typed.gguf";
+  for (const ggml_type type : {GGML_TYPE_Q4_0, GGML_TYPE_Q4_1, GGML_TYPE_Q8_0, GGML_TYPE_Q2_K,
+                               GGML_TYPE_Q4_K, GGML_TYPE_Q5_K, GGML_TYPE_Q6_K, GGML_TYPE_IQ4_NL,
+                               GGML_TYPE_IQ4_XS, GGML_TYPE_MXFP4, GGML_TYPE_F16}) {
+    SCOPED_TRACE(ggml_type_name(type));
+    const auto written = write_random_model({.n_layer = 1,
+                                             .n_embd = 256,
+                                             .n_head = 4,
+                                             .n_head_kv = 1,
+                                             .head_dim = 64,
+                                             .n_expert = 4,
+                                             .n_expert_used = 4,
+                                             .n_ff_expert = 256,
+                                             .n_vocab = kVocab,
+                                             .expert_type = type,
+                                             .dense_type = type,
+                                             .seed = 7},
+                                            path);
+    ASSERT_TRUE(written) << written.error().message;
+    for (const int32_t n_tokens : {1, 5, 70}) {
+      const auto plain = logits_of(path, /*repack=*/false, n_tokens);
+      expect_close(logits_of(path, /*repack=*/true, n_tokens), plain);
+    }
+  }
 }
 
 // Weights may be any bits. The result is then no use, but that is all.
