@@ -419,12 +419,12 @@ TEST_F(WeightsTest, OnlyMatricesAreRepacked) {
     const model::TensorInfo matrix = shaped({256, 64, 1, 1});
     const model::TensorInfo experts = shaped({256, 64, 8, 1});
     for (const auto use : {WeightUse::kVector, WeightUse::kExpertVectors}) {
-      EXPECT_EQ(repacked_layout(*cpu, vector, use), nullptr);
-      EXPECT_EQ(repacked_layout(*cpu, matrix, use), nullptr);
+      EXPECT_EQ(*repacked_layout(*cpu, vector, use), nullptr);
+      EXPECT_EQ(*repacked_layout(*cpu, matrix, use), nullptr);
     }
-    EXPECT_EQ(repacked_layout(*cpu, matrix, WeightUse::kEmbedding), nullptr);
-    n_repacked += repacked_layout(*cpu, matrix, WeightUse::kMatrix) != nullptr ? 1 : 0;
-    n_repacked += repacked_layout(*cpu, experts, WeightUse::kExperts) != nullptr ? 1 : 0;
+    EXPECT_EQ(*repacked_layout(*cpu, matrix, WeightUse::kEmbedding), nullptr);
+    n_repacked += *repacked_layout(*cpu, matrix, WeightUse::kMatrix) != nullptr ? 1 : 0;
+    n_repacked += *repacked_layout(*cpu, experts, WeightUse::kExperts) != nullptr ? 1 : 0;
   }
   // Processors without AVX2 have no layouts; those with it at least Q4_0, Q4_K, IQ4_NL, twice.
   if (!cpu->extra_buffer_types().empty() && n_repacked == 0) {
