@@ -127,12 +127,16 @@ Result<CpuExecutor::KeptGraph> CpuExecutor::build(const GraphShape& shape) const
 void CpuExecutor::add_layers(GraphBuilder& g, KeptGraph& kept) const {
   const Architecture& architecture = model_.architecture();
   const GraphShape& shape = kept.shape;
+  const auto sums_of = [&](ggml_tensor* x) {
+    ggml_tensor* sums = g.row_sums(x);
+    ggml_set_output(sums);
+    ggml_build_forward_expand(kept.graph, sums);
+    return sums;
+  };
   ggml_tensor* hidden = g.embed();
   for (int64_t layer = 0; layer < n_layers_; ++layer) {
-    if (layer + 1 == g.spec().n_layer && shape.needs_sums()) {
-      kept.sums = g.row_sums(hidden);
-      ggml_set_output(kept.sums);
-      ggml_build_forward_expand(kept.graph, kept.sums);
+    if (layer + 1 == g.spec().n_layer && shape.n_sums_before() > 0) {
+      kept.sums_before = sums_of(hidden);
     }
     hidden = architecture.attention(g, layer, hidden);
     if (layer + 1 == g.spec().n_layer) {
@@ -154,7 +158,10 @@ void CpuExecutor::add_layers(GraphBuilder& g, KeptGraph& kept) const {
     }
     hidden = g.combine(routing, g.experts(routing, g.layer(layer).experts));
   }
-  kept.result = is_whole_model() ? g.head(hidden) : hidden;
+  kept.result = hidden;
+  if (!is_whole_model()) return;
+  kept.sums_behind = sums_of(hidden);
+  kept.result = g.head(hidden);
 }
 
 Result<CpuExecutor::KeptGraph*> CpuExecutor::graph_for(const GraphShape& shape) {
@@ -212,9 +219,12 @@ Result<Bytes> CpuExecutor::run_into(const GraphShape& shape, const UbatchInputs&
   if (kept->result != nullptr) {
     ggml_backend_tensor_get(kept->result, out, 0, ggml_nbytes(kept->result));
   }
-  hidden_sums_.resize(kept->sums == nullptr ? 0 : static_cast<size_t>(shape.n_tokens));
-  if (kept->sums != nullptr) {
-    ggml_backend_tensor_get(kept->sums, hidden_sums_.data(), 0, ggml_nbytes(kept->sums));
+  hidden_sums_.clear();
+  for (const ggml_tensor* sums : {kept->sums_before, kept->sums_behind}) {
+    if (sums == nullptr) continue;
+    const size_t n_before = hidden_sums_.size();
+    hidden_sums_.resize(n_before + static_cast<size_t>(ggml_nelements(sums)));
+    ggml_backend_tensor_get(sums, hidden_sums_.data() + n_before, 0, ggml_nbytes(sums));
   }
   report_routing(*kept);
   return kept->reads;

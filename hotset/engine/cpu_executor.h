@@ -57,8 +57,10 @@ class CpuExecutor final : public Executor {
     device::TensorContext context;
     ggml_cgraph* graph = nullptr;
     GraphInputs inputs;
-    ggml_tensor* result = nullptr;        // null without outputs
-    ggml_tensor* sums = nullptr;          // [T], where the shape needs_sums()
+    ggml_tensor* result = nullptr;  // null without outputs
+    // Executor::hidden_sums(); null where there are none.
+    ggml_tensor* sums_before = nullptr;
+    ggml_tensor* sums_behind = nullptr;
     std::vector<ggml_tensor*> routing;    // per MoE layer that is computed: [rows, k] I32
     std::vector<int64_t> routing_layers;  // their layers
     Bytes reads;

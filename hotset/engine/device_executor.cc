@@ -471,17 +471,25 @@ Status DeviceExecutor::upload_cpu_rows(int64_t layer, std::span<const int32_t> p
 
 Status DeviceExecutor::fetch_output(GraphSet& set, std::vector<float>& logits) {
   const HostTensors& host = graphs_->host();
+  const CrossTensors& cross = graphs_->cross();
   const auto n_outputs = static_cast<size_t>(set.shape.n_outputs);
-  const size_t n_sums = set.shape.needs_sums() ? static_cast<size_t>(set.shape.n_tokens) : 0;
-  HOTSET_RETURN_IF_ERROR(device_.download(QueueId::kCompute, graphs_->cross().out, 0,
-                                          host.out->data, n_outputs * host.out->nb[1],
-                                          {"output", -1}));
-  HOTSET_RETURN_IF_ERROR(device_.download(QueueId::kCompute, graphs_->cross().sums, 0,
-                                          host.sums->data, n_sums * sizeof(float), {"sums", -1}));
+  const auto n_sums_before = static_cast<size_t>(set.shape.n_sums_before());
+  const auto offset_of = [this](const ggml_tensor* part) {
+    return graphs_->offset_in_output(part);
+  };
+  const size_t begin = offset_of(n_sums_before > 0 ? cross.sums_before : cross.sums_behind);
+  const size_t end = n_outputs > 0 ? offset_of(cross.out) + n_outputs * cross.out->nb[1]
+                                   : begin + n_sums_before * sizeof(float);
+  auto* const output = static_cast<uint8_t*>(host.output->data);
+  HOTSET_RETURN_IF_ERROR(device_.download(QueueId::kCompute, cross.output, begin, output + begin,
+                                          end - begin, {"output", -1}));
   HOTSET_RETURN_IF_ERROR(device_.record(arrived_, QueueId::kCompute));
   HOTSET_RETURN_IF_ERROR(wait_for_arrival(-1));
-  const auto* sums = static_cast<const float*>(host.sums->data);
-  hidden_sums_.assign(sums, sums + n_sums);
+  hidden_sums_.resize(n_sums_before + n_outputs);
+  std::memcpy(hidden_sums_.data(), output + offset_of(cross.sums_before),
+              n_sums_before * sizeof(float));
+  std::memcpy(hidden_sums_.data() + n_sums_before, output + offset_of(cross.sums_behind),
+              n_outputs * sizeof(float));
   if (n_outputs == 0) return {};
   const auto n_logits = n_outputs * static_cast<size_t>(model_.spec().n_vocab);
   const size_t n_before = logits.size();

@@ -146,11 +146,20 @@ Status DeviceGraphs::allocate_cross() {
     routed.shared = floats(spec.n_embd, n_ubatch);
   }
   cross_.results = floats(spec.n_embd, n_ubatch * k + 1);
-  cross_.out = floats(placement_.head_on_device ? spec.n_vocab : spec.n_embd, options_.n_outputs);
-  cross_.sums = floats(1, n_ubatch);
+  const auto padded = [](int64_t n) { return (n + 63) / 64 * 64; };  // devices want alignment
+  const int64_t n_out = placement_.head_on_device ? spec.n_vocab : spec.n_embd;
+  const int64_t behind_at = padded(n_ubatch);
+  const int64_t out_at = behind_at + padded(options_.n_outputs);
+  cross_.output = floats(out_at + n_out * options_.n_outputs, 1);
   declare_cache_tensors(c);
   // Rows that no lane has written yet are zero, and so not NaN.
   HOTSET_TRY(cross_buffer_, device_.allocate(c, "pair buffers and inputs"));
+  const auto part = [&](int64_t ne0, int64_t ne1, int64_t at) {
+    return part_of(c, cross_.output, ne0, ne1, 1, static_cast<size_t>(at) * sizeof(float));
+  };
+  cross_.sums_before = part(1, n_ubatch, 0);
+  cross_.sums_behind = part(1, options_.n_outputs, behind_at);
+  cross_.out = part(n_out, options_.n_outputs, out_at);
   return {};
 }
 
@@ -167,8 +176,7 @@ Status DeviceGraphs::allocate_host() {
   host_.x = like(cross_.routed[0].x);
   host_.ids = like(cross_.routed[0].ids);
   host_.results = like(cross_.results);
-  host_.out = like(cross_.out);
-  host_.sums = like(cross_.sums);
+  host_.output = like(cross_.output);
   if (cross_.pair_list != nullptr) {
     host_.pair_list = ggml_new_tensor_1d(
         c, GGML_TYPE_I32,
@@ -196,6 +204,8 @@ Status DeviceGraphs::allocate_host() {
     HOTSET_CHECK(ggml_backend_tensor_alloc(host_buffer_.get(), t, base) == GGML_STATUS_SUCCESS);
     base += align_up({static_cast<int64_t>(ggml_nbytes(t))}, kAlignment).count;
   }
+  host_.out = part_of(c, host_.output, cross_.out->ne[0], cross_.out->ne[1], 1,
+                      offset_in_output(cross_.out));
   return {};
 }
 
@@ -297,7 +307,9 @@ Result<KeptGraph> DeviceGraphs::build_segment(size_t index, const GraphShape& sh
     hidden = part_of(c, cross_.hidden, spec.n_embd, shape.n_tokens);
   }
   for (int64_t layer = segment.first_layer; layer < segment.end_layer; ++layer) {
-    if (layer + 1 == spec.n_layer && shape.needs_sums()) place(g, g.row_sums(hidden), cross_.sums);
+    if (layer + 1 == spec.n_layer && shape.n_sums_before() > 0) {
+      place(g, g.row_sums(hidden), cross_.sums_before);
+    }
     hidden = architecture.attention(g, layer, hidden);
     if (layer + 1 == spec.n_layer) {
       if (shape.n_outputs == 0) {
@@ -320,7 +332,10 @@ Result<KeptGraph> DeviceGraphs::build_segment(size_t index, const GraphShape& sh
       hidden = architecture.dense_feed_forward(g, layer, hidden);
     }
   }
-  if (segment.routes < 0) place(g, placement_.head_on_device ? g.head(hidden) : hidden, cross_.out);
+  if (segment.routes < 0) {
+    place(g, g.row_sums(hidden), cross_.sums_behind);
+    place(g, placement_.head_on_device ? g.head(hidden) : hidden, cross_.out);
+  }
   kept.reads = graph_reads(kept.graph);
   return kept;
 }

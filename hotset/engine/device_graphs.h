@@ -68,8 +68,12 @@ struct CrossTensors {
   std::array<Routed, 2> routed;
   // The pair buffer [n_ubatch * k + 1, n_embd]; the last row takes what nobody reads.
   ggml_tensor* results = nullptr;
-  ggml_tensor* out = nullptr;   // logits [n_outputs, n_vocab], or hidden [n_outputs, n_embd]
-  ggml_tensor* sums = nullptr;  // [n_ubatch], Executor::hidden_sums()
+  // What a ubatch gives the host, in one copy: Executor::hidden_sums(), each part at its most, and
+  // logits [n_outputs, n_vocab] or hidden [n_outputs, n_embd].
+  ggml_tensor* output = nullptr;       // F32, of which the next ones are parts
+  ggml_tensor* sums_before = nullptr;  // [n_ubatch]
+  ggml_tensor* sums_behind = nullptr;  // [n_outputs]
+  ggml_tensor* out = nullptr;
 
   // With an expert cache:
   ggml_tensor* pair_tokens = nullptr;  // [n_ubatch * k] I32, the token of each pair
@@ -92,8 +96,8 @@ struct HostTensors {
   ggml_tensor* x = nullptr;
   ggml_tensor* ids = nullptr;
   ggml_tensor* results = nullptr;
+  ggml_tensor* output = nullptr;
   ggml_tensor* out = nullptr;
-  ggml_tensor* sums = nullptr;
 
   ggml_tensor* pair_list = nullptr;  // [max_list_numbers] I32: of one lookup
   ggml_tensor* row_list = nullptr;
@@ -137,6 +141,11 @@ class DeviceGraphs {
   int32_t n_rows(int64_t layer, const GraphShape& shape) const;
   int32_t n_rows(const Segment& segment, const GraphShape& shape) const {
     return n_rows(segment.routes, shape);
+  }
+  // Where a part of CrossTensors::output begins in it, in bytes; the same on the host.
+  size_t offset_in_output(const ggml_tensor* part) const {
+    return static_cast<size_t>(static_cast<const uint8_t*>(part->data) -
+                               static_cast<const uint8_t*>(cross_.output->data));
   }
   // Whether ubatches leave ids in CrossTensors::resident_ids.
   bool fetches_resident_ids() const { return !cross_.resident_ids.empty(); }

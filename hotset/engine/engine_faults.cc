@@ -1,8 +1,8 @@
 // What happens when numbers turn out to be none.
 //
 // What is not finite stays so: a token's hidden state is a sum that each layer adds to. So it is
-// seen at the end of the step in which it arises, in the logits or in what enters the last layer,
-// before another step reads the keys and values that come of it. Within the step it may have spread
+// seen at the end of the step in which it arises, in what enters or leaves the last layer, before
+// another step reads the keys and values that come of it. Within the step it may have spread
 // from the sequence whose fault it is (kv_faults.h): first into its keys and values, and from
 // these, one layer later, into those of others. So whoever has the first ones is to blame.
 #include <algorithm>
@@ -74,12 +74,15 @@ Status Engine::run_tokens(std::span<const BatchToken> tokens) {
 uint64_t Engine::faulty_sequences(std::span<const BatchToken> ubatch, size_t first_logit) const {
   const auto n_vocab = static_cast<size_t>(spec().n_vocab);
   const std::span<const float> sums = executor_->hidden_sums();
+  const size_t n_outputs = (logits_.size() - first_logit) / n_vocab;
+  const bool has_sums_before = sums.size() > n_outputs;
+  const float* behind = sums.data() + (sums.size() - n_outputs);
   const float* row = logits_.data() + first_logit;
   uint64_t faulty = 0;
   for (size_t i = 0; i < ubatch.size(); ++i) {
-    bool is_finite = sums.empty() || std::isfinite(sums[i]);
+    bool is_finite = !has_sums_before || std::isfinite(sums[i]);
     if (ubatch[i].want_logits) {
-      is_finite = is_finite && all_finite({row, n_vocab});
+      is_finite = is_finite && std::isfinite(*behind++) && all_finite({row, n_vocab});
       row += n_vocab;
     }
     if (!is_finite) faulty |= bit(ubatch[i].sequence);
@@ -104,7 +107,11 @@ Status Engine::contain_faults(std::span<const BatchToken> ubatch, size_t first_l
       faults_.push_back({.sequence = std::countr_zero(left), .message = message});
     }
     failed_ |= to_blame;
-    if ((faulty & ~failed_) == 0) break;
+    // Whoever has read such cells may have got numbers of them, but wrong ones.
+    const bool may_have_spread = layer < spec().n_layer;
+    const bool all_failed =
+        std::ranges::all_of(ubatch, [this](const BatchToken& t) { return has_failed(t.sequence); });
+    if (all_failed || (!may_have_spread && (faulty & ~failed_) == 0)) break;
     const std::vector<BatchToken> tokens = with_stand_ins(ubatch, failed_, faulty);
     logits_.resize(first_logit);
     HOTSET_RETURN_IF_ERROR(run_tokens(tokens));
@@ -120,21 +127,18 @@ std::string Engine::describe_fault(int64_t layer) {
   const auto [at, is_new] = faults_by_layer_.try_emplace(layer);
   if (!is_new) return at->second;
   const int64_t n_layer = spec().n_layer;
-  std::string where;
-  // What a layer is given, the one before it has computed.
-  for (int64_t l = std::max<int64_t>(0, layer - 1); l <= layer && where.empty(); ++l) {
-    where = find_weight_fault(model_->file(), l, n_layer);
-  }
-  // Quantized caches of some devices make numbers of what is none.
-  std::string first;
-  if (layer < n_layer) {
-    first = fmt::format(", first in layer {}{}", layer > 0 ? fmt::format("{} or ", layer - 1) : "",
-                        layer);
-  } else if (!ggml_is_quantized(kv_->options().key_type)) {
-    first = fmt::format(", first in layer {} or behind it", n_layer - 1);
-  }
-  at->second = fmt::format("the model computed numbers that are NaN or infinite{}{}", first,
-                           where.empty() ? "" : fmt::format("; so is a weight of {}", where));
+  // What a layer is given, the one before it has computed. Without a trace in the KV memory it is
+  // the last one's, unless it was lost because kernels quantize.
+  std::vector<int64_t> layers = {layer};
+  if (layer > 0) layers.insert(layers.begin(), layer - 1);
+  for (int64_t l = 0; layer == n_layer && l + 1 < n_layer; ++l) layers.push_back(l);
+  std::string where = find_weight_fault(model_->file(), layers, n_layer);
+  if (!where.empty()) where = fmt::format("; so is a weight of {}", where);
+  const std::string first = layer == n_layer ? ""
+                            : layer == 0
+                                ? ", first in layer 0"
+                                : fmt::format(", first in layer {} or {}", layer - 1, layer);
+  at->second = fmt::format("the model computed numbers that are NaN or infinite{}{}", first, where);
   return at->second;
 }
 

@@ -46,9 +46,10 @@ class Executor {
   virtual Status run(std::span<const BatchToken> ubatch, std::span<const int32_t> cells,
                      std::vector<float>& logits) = 0;
 
-  // Of the last run(), if some of its tokens wanted no logits: for each token [n_tokens] the sum of
-  // what enters the last layer, which is no finite number where an earlier layer gave none. Else
-  // empty: the logits tell.
+  // Of the last run(): sums of hidden states, which are not finite where a layer has given a number
+  // that is not. First, if some tokens wanted no logits, for each token [n_tokens] of what enters
+  // the last layer; then for each that wanted some [n_outputs] of what leaves it. Kernels that
+  // quantize what they are given make numbers of NaN, so logits alone do not tell.
   virtual std::span<const float> hidden_sums() const = 0;
 
   // Compute buffers on all devices.

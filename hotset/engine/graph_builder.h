@@ -27,8 +27,8 @@ struct GraphShape {
 
   // Whether fewer tokens than all want logits, so that rows must be selected.
   bool selects_outputs() const { return n_outputs > 0 && n_outputs < n_tokens; }
-  // Whether some tokens have no logits that would tell that their numbers are none.
-  bool needs_sums() const { return n_outputs < n_tokens; }
+  // How many of Executor::hidden_sums() are of what enters the last layer.
+  int32_t n_sums_before() const { return n_outputs < n_tokens ? n_tokens : 0; }
   bool operator==(const GraphShape&) const = default;
 };
 

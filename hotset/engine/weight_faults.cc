@@ -36,9 +36,9 @@ std::optional<int64_t> faulty_number(const model::GgufFile& file, const model::T
   return std::nullopt;
 }
 
-}  // namespace
-
-std::string find_weight_fault(const model::GgufFile& file, int64_t layer, int64_t n_layer) {
+// As find_weight_fault(), of one layer; takes what it looks at from `n_left` bytes.
+std::string find_in_layer(const model::GgufFile& file, int64_t layer, int64_t n_layer,
+                          int64_t& n_left) {
   const std::string prefix = fmt::format("blk.{}.", layer);
   std::vector<const model::TensorInfo*> tensors;
   for (const model::TensorInfo& info : file.tensors()) {
@@ -46,19 +46,29 @@ std::string find_weight_fault(const model::GgufFile& file, int64_t layer, int64_
     if (layer == n_layer ? is_behind : info.name.starts_with(prefix)) tensors.push_back(&info);
   }
   std::ranges::stable_sort(tensors, {}, [](const auto* info) { return info->n_bytes.count; });
-  int64_t n_left = kMaxBytes;
   for (const model::TensorInfo* info : tensors) {
     n_left -= info->n_bytes.count;
     if (n_left < 0) return {};
     const std::optional<int64_t> number = faulty_number(file, *info);
     if (!number) continue;
+    const auto& ne = info->ne;
     if (info->name.find("_exps.") == std::string::npos) return fmt::format("'{}'", info->name);
     // Experts are the outermost dimension: of matrices, of biases and of scales.
-    const int64_t n_numbers = info->ne[0] * info->ne[1] * info->ne[2] * info->ne[3];
-    const int64_t n_expert = info->ne[2] > 1   ? info->ne[2]
-                             : info->ne[1] > 1 ? info->ne[1]
-                                               : info->ne[0];
+    const int64_t n_expert = ne[2] > 1 ? ne[2] : ne[1] > 1 ? ne[1] : ne[0];
+    const int64_t n_numbers = ne[0] * ne[1] * ne[2] * ne[3];
     return fmt::format("'{}', expert {}", info->name, *number / (n_numbers / n_expert));
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string find_weight_fault(const model::GgufFile& file, std::span<const int64_t> layers,
+                              int64_t n_layer) {
+  int64_t n_left = kMaxBytes;
+  for (const int64_t layer : layers) {
+    std::string found = find_in_layer(file, layer, n_layer, n_left);
+    if (!found.empty()) return found;
   }
   return {};
 }
