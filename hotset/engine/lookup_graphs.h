@@ -59,7 +59,7 @@ struct PairList {
     return base + static_cast<int64_t>(p) * pair_list_stride(n);
   }
   // Numbers from the first list to behind the last one.
-  int64_t size() const { return kPairListParts * pair_list_stride(n); }
+  int64_t size() const { return static_cast<int64_t>(kPairListParts) * pair_list_stride(n); }
 };
 
 // Numbers that the lists of a lookup need together: of up to `n_pairs` pairs of `n_expert` experts,
