@@ -161,14 +161,15 @@ class MemoryLimits : public testing::Test {
     std::filesystem::create_directories(whole.parent_path());
     std::ofstream(whole) << text;
   }
-  Bytes left() const { return memory_left_by_groups(folder_ / "self", folder_ / "groups"); }
+  Bytes left() const { return memory_left_by_groups(folder_.path()); }
 
   const test::TemporaryFolder folder_;
 };
 
 TEST_F(MemoryLimits, TheTightestGroupCounts) {
   EXPECT_EQ(left(), kNoMemoryLimit);  // no file
-  write("self", "0::/a/b\n");
+  write("proc/self/cgroup", "0::/a/b\n");
+  write("proc/self/mountinfo", "30 23 0:26 / /groups rw - cgroup2 cgroup2 rw\n");
   EXPECT_EQ(left(), kNoMemoryLimit);
   write("groups/a/b/memory.max", "max\n");
   write("groups/a/b/memory.current", "1000\n");
@@ -187,7 +188,9 @@ TEST_F(MemoryLimits, TheTightestGroupCounts) {
 }
 
 TEST_F(MemoryLimits, OldGroupsWhosePathOnlyTheHostKnows) {
-  write("self", "12:cpu,cpuacct:/docker/x\n7:memory:/docker/x\nnonsense\n0::/\n");
+  write("proc/self/cgroup", "12:cpu,cpuacct:/docker/x\n7:memory:/docker/x\nnonsense\n0::/\n");
+  write("proc/self/mountinfo",
+        "33 24 0:30 /docker/x /groups/memory ro - cgroup cgroup rw,memory\n");
   write("groups/memory/memory.limit_in_bytes", "9223372036854771712");
   write("groups/memory/memory.usage_in_bytes", "10");
   EXPECT_EQ(left(), kNoMemoryLimit);

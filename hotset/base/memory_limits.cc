@@ -10,6 +10,8 @@
 #include <string>
 #include <string_view>
 
+#include "hotset/base/control_groups.h"
+
 namespace hotset {
 namespace {
 
@@ -42,25 +44,6 @@ constexpr Kind kUnified = {"memory.max", "memory.current", {"inactive_file", "ac
 constexpr Kind kOld = {
     "memory.limit_in_bytes", "memory.usage_in_bytes", {"total_inactive_file", "total_active_file"}};
 
-// Of a group and its parents up to `mount`. A container may see the path of the host, where only
-// the mount itself is its own group.
-Bytes left_in(const std::filesystem::path& mount, std::filesystem::path group, const Kind& kind) {
-  Bytes left = kNoMemoryLimit;
-  group = group.relative_path();
-  while (true) {
-    const std::filesystem::path folder = mount / group;
-    const auto limit = read_number(folder / kind.limit);
-    const auto usage = read_number(folder / kind.usage);
-    if (limit && usage && *limit < kNoMemoryLimit.count) {
-      const int64_t files = sum_of(folder / "memory.stat", kind.files);
-      const int64_t taken = std::max<int64_t>(0, *usage - files);
-      left = std::min(left, Bytes{std::max<int64_t>(0, *limit - taken)});
-    }
-    if (group.empty()) return left;
-    group = group.parent_path();
-  }
-}
-
 Bytes left_of_address_space() {
   rlimit limit{};
   if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ||
@@ -74,31 +57,23 @@ Bytes left_of_address_space() {
 
 }  // namespace
 
-Bytes memory_left_by_groups(const std::filesystem::path& self, const std::filesystem::path& root) {
+Bytes memory_left_by_groups(const std::filesystem::path& root) {
   Bytes left = kNoMemoryLimit;
-  std::ifstream in(self);
-  // "0::/a/b" of the unified hierarchy, "7:memory:/a/b" of an old one.
-  for (std::string line; std::getline(in, line);) {
-    const size_t first = line.find(':');
-    const size_t second = first == std::string::npos ? first : line.find(':', first + 1);
-    if (second == std::string::npos) continue;
-    const std::string_view controllers =
-        std::string_view(line).substr(first + 1, second - first - 1);
-    const std::filesystem::path group = line.substr(second + 1);
-    if (controllers.empty()) {
-      left = std::min(left, left_in(root, group, kUnified));
-      // Where both kinds are mounted the unified one may lie below.
-      left = std::min(left, left_in(root / "unified", group, kUnified));
-    } else if (("," + std::string(controllers) + ",").contains(",memory,")) {
-      left = std::min(left, left_in(root / "memory", group, kOld));
-    }
+  for (const ControlGroup& group : control_groups("memory", root)) {
+    const Kind& kind = group.is_v2 ? kUnified : kOld;
+    const std::filesystem::path folder = below(root, group.folder);
+    const auto limit = read_number(folder / kind.limit);
+    const auto usage = read_number(folder / kind.usage);
+    if (!limit || !usage || *limit >= kNoMemoryLimit.count) continue;
+    const int64_t files = sum_of(folder / "memory.stat", kind.files);
+    const int64_t taken = std::max<int64_t>(0, *usage - files);
+    left = std::min(left, Bytes{std::max<int64_t>(0, *limit - taken)});
   }
   return left;
 }
 
 Bytes memory_left_by_limits() {
-  return std::min(memory_left_by_groups("/proc/self/cgroup", "/sys/fs/cgroup"),
-                  left_of_address_space());
+  return std::min(memory_left_by_groups("/"), left_of_address_space());
 }
 
 }  // namespace hotset

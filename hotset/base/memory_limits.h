@@ -16,8 +16,8 @@ inline constexpr Bytes kNoMemoryLimit{int64_t{1} << 62};
 // address space leave; what files in memory take can be had back and counts as left.
 Bytes memory_left_by_limits();
 
-// Of control groups alone. `self` is like /proc/self/cgroup, `root` where the groups are mounted.
-Bytes memory_left_by_groups(const std::filesystem::path& self, const std::filesystem::path& root);
+// Of control groups alone, with `root` in front of all paths.
+Bytes memory_left_by_groups(const std::filesystem::path& root);
 
 }  // namespace hotset
 

@@ -210,7 +210,7 @@ Result<std::vector<ComparedRow>> read_rows(const std::string& name, const std::s
     for (const char* field : {"n_prompt", "n_gen", "tokens_per_s", "tokens_per_s_sd"}) {
       if (has(field, true)) continue;
       return make_error(ErrorCode::kCorrupt, "{}: row {}: {}: found {}, expected a number", name, i,
-                        field, has(field, false) ? text_of(object[field]) : "nothing");
+                        field, has(field, false) ? printable(object[field].dump()) : "nothing");
     }
     for (const char* field :
          {"model", "tokens", "n_prompt", "n_gen", "depth", "n_parallel", "device", "clock",

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <string_view>
 
+#include "hotset/base/ranges_text.h"
+
 namespace hotset::cli {
 namespace {
 
@@ -24,7 +26,7 @@ std::string plural(int64_t n, std::string_view what) {
 
 std::string group_layers(const CacheGroup& group) {
   return fmt::format("layer{} {}", group.spec.layers.size() == 1 ? "" : "s",
-                     layers_text(group.spec.layers));
+                     ranges_text<int32_t>(group.spec.layers));
 }
 
 std::string group_text(const CacheGroup& group) {
@@ -79,7 +81,7 @@ bool is_refused(const CacheGroup& group) { return group.spec.max_slots == 0; }
 std::string refused_text(const CacheState& state) {
   return fmt::format("the device's kernels do not multiply experts of type {} by id (layer{} {})",
                      state.refused_types, state.refused_layers.size() == 1 ? "" : "s",
-                     layers_text(state.refused_layers));
+                     ranges_text<int32_t>(state.refused_layers));
 }
 
 std::string on_text(const CacheState& state) {
@@ -205,7 +207,7 @@ std::string cache_warning(const CacheState& state) {
   return fmt::format(
       "layer{} {}: fewer slots than the {} experts of a token, so the CPU computes all their "
       "experts",
-      layers.size() == 1 ? "" : "s", layers_text(layers), state.k);
+      layers.size() == 1 ? "" : "s", ranges_text<int32_t>(layers), state.k);
 }
 
 std::optional<int64_t> needed_mib(const CacheState& state) {
@@ -221,18 +223,6 @@ std::optional<int64_t> needed_mib(const CacheState& state) {
   }
   if (!least) return std::nullopt;
   return static_cast<int64_t>(std::ceil(*least));
-}
-
-std::string layers_text(std::span<const int32_t> layers) {
-  std::string text;
-  for (size_t i = 0; i < layers.size();) {
-    size_t end = i + 1;
-    while (end < layers.size() && layers[end] == layers[end - 1] + 1) ++end;
-    text += fmt::format("{}{}", text.empty() ? "" : ", ", layers[i]);
-    if (end - i > 1) text += fmt::format("-{}", layers[end - 1]);
-    i = end;
-  }
-  return text;
 }
 
 }  // namespace hotset::cli

@@ -51,9 +51,6 @@ std::string cache_warning(const CacheState& state);
 // the device's kernels accept no such bank.
 std::optional<int64_t> needed_mib(const CacheState& state);
 
-// "0-3, 5". Requires: ascending.
-std::string layers_text(std::span<const int32_t> layers);
-
 }  // namespace hotset::cli
 
 #endif  // HOTSET_CLI_CACHE_VERDICT_H_

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "hotset/base/printable.h"
+#include "hotset/base/ranges_text.h"
 #include "hotset/base/units.h"
 #include "hotset/cli/cache_verdict.h"
 #include "hotset/engine/engine_plan.h"
@@ -174,7 +175,7 @@ void print_plan(const engine::EnginePlan& plan) {
     const double percent =
         100.0 * static_cast<double>(group.n_slots) / static_cast<double>(group.spec.n_experts());
     fmt::print("experts of layers {}: {} slots for {} experts of {} ({:.1f}%{})\n",
-               layers_text(group.spec.layers), group.n_slots, group.spec.n_experts(),
+               ranges_text<int32_t>(group.spec.layers), group.n_slots, group.spec.n_experts(),
                to_string(group.spec.bytes_per_expert()), percent,
                group.n_slots == group.spec.n_experts() ? ", resident" : "");
   }

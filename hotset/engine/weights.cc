@@ -6,6 +6,8 @@
 #include <unordered_set>
 #include <utility>
 
+#include "hotset/base/ranges_text.h"
+
 namespace hotset::engine {
 namespace {
 
@@ -230,19 +232,6 @@ struct Occurrence {
   std::vector<int64_t> without;
 };
 
-// "0-3, 7" of ascending numbers.
-std::string ranges_text(const std::vector<int64_t>& layers) {
-  std::string text;
-  for (size_t i = 0; i < layers.size();) {
-    size_t end = i + 1;
-    while (end < layers.size() && layers[end] == layers[end - 1] + 1) ++end;
-    text += fmt::format("{}{}", text.empty() ? "" : ", ", layers[i]);
-    if (end - i > 1) text += fmt::format("-{}", layers[end - 1]);
-    i = end;
-  }
-  return text;
-}
-
 // What the weight of a scale is stored as; nothing for other tensors.
 std::string scaled_type(const model::GgufFile& file, std::string_view name) {
   constexpr std::string_view kEnding = ".scale";
@@ -273,7 +262,8 @@ Status check_all_or_none(const model::GgufFile& file, const WeightList& list) {
     return make_error(ErrorCode::kCorrupt,
                       "{}: tensor 'blk.N.{}': found in layers {}, but not in {}; expected in all{} "
                       "or in none",
-                      file.name(), name, ranges_text(kind.with), ranges_text(kind.without),
+                      file.name(), name, ranges_text<int64_t>(kind.with),
+                      ranges_text<int64_t>(kind.without),
                       type.empty() ? "" : fmt::format(" whose experts are {}", type));
   }
   return {};
