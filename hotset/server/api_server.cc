@@ -11,6 +11,7 @@
 #include <string_view>
 #include <utility>
 
+#include "hotset/base/allocation.h"
 #include "hotset/base/clock.h"
 #include "hotset/base/log.h"
 #include "hotset/base/printable.h"
@@ -284,7 +285,16 @@ void ApiServer::State::add_post(const std::string& path,
   http.Post(path, [this, work = std::move(work)](const Request& request, Response& response,
                                                  const httplib::ContentReader& reader) {
     std::string body;
-    if (read_body(request, response, reader, body)) work(body, response);
+    if (!read_body(request, response, reader, body)) return;
+    // Objects of JSON allocate where they end as well, and a refusal there would end the process:
+    // without room for some copies of the body nothing is begun.
+    constexpr int64_t kCopies = 8;
+    const Bytes room{(1 << 20) + kCopies * static_cast<int64_t>(body.size())};
+    if (const Status there = expect_memory("the request", room); !there) {
+      answer_and_close(response, api_error(there.error()));
+      return;
+    }
+    work(body, response);
   });
 }
 

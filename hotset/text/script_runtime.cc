@@ -7,6 +7,8 @@
 #include <cstdlib>
 #include <utility>
 
+#include "hotset/base/allocation.h"
+
 namespace hotset::text {
 namespace {
 
@@ -195,7 +197,20 @@ Result<std::unique_ptr<ScriptRuntime>> ScriptRuntime::create(const ScriptLimits&
   return std::unique_ptr<ScriptRuntime>(new ScriptRuntime(std::move(state)));
 }
 
+namespace {
+
+// QuickJS's compiler crashes where the system refuses memory, and calls may: without room for what
+// a source or an argument of `n_bytes` becomes nothing is begun.
+Status expect_room(std::string_view what, size_t n_bytes) {
+  constexpr int64_t kCopies = 16;
+  const auto n = static_cast<int64_t>(n_bytes);
+  return expect_memory(what, Bytes{(16 << 20) + kCopies * n});
+}
+
+}  // namespace
+
 Status ScriptRuntime::load(std::string_view name, std::string_view source) {
+  HOTSET_RETURN_IF_ERROR(expect_room(name, source.size()));
   const std::string script(source);  // ends with a zero, which the parser wants
   state_->begin_call(state_->limits.time_us);
   const JSValue value = JS_Eval(state_->context, script.c_str(), script.size(),
@@ -217,6 +232,7 @@ Status ScriptRuntime::seal() {
 
 Result<std::string> ScriptRuntime::call(const char* object, const char* function,
                                         std::string_view argument) {
+  HOTSET_RETURN_IF_ERROR(expect_room(function, argument.size()));
   JSContext* context = state_->context;
   state_->begin_call(state_->limits.time_us);
   const JSValue global = JS_GetGlobalObject(context);
