@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <new>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -39,6 +41,28 @@ void prepare_streams() {
   // end by a signal.
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);
+}
+
+// For what is thrown where nothing may be: mostly memory that was refused while something ended
+// (JSON's destructors allocate). ggml has set a handler that prints a stack, and crashes without
+// memory.
+[[noreturn]] void end_process() {
+  // Nothing here may allocate.
+  const auto say = [](std::string_view text) {
+    [[maybe_unused]] const ssize_t n = write(STDERR_FILENO, text.data(), text.size());
+  };
+  try {
+    if (const std::exception_ptr thrown = std::current_exception()) std::rethrow_exception(thrown);
+  } catch (const std::bad_alloc&) {
+    say("hotset: error: out of memory\n");
+    _exit(1);
+  } catch (const std::exception& error) {
+    say("hotset: internal error: thrown where nothing may be: ");
+    say(error.what());
+    say("\n");
+  } catch (...) {
+  }
+  std::abort();
 }
 
 int run(int argc, char** argv) {
@@ -84,6 +108,7 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   prepare_streams();
+  std::set_terminate(end_process);
   // Nothing below throws on purpose; what a library throws must still end with a message.
   try {
     return run(argc, argv);

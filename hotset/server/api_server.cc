@@ -11,6 +11,7 @@
 #include <string_view>
 #include <utility>
 
+#include "hotset/base/allocation.h"
 #include "hotset/base/clock.h"
 #include "hotset/base/log.h"
 #include "hotset/base/printable.h"
@@ -340,6 +341,13 @@ void ApiServer::State::add_post(const std::string& path, Work work) {
     const Connection* connection = Connection::current();
     if (!share.wait_for_turn([connection] { return connection->peer_has_left(); })) {
       return answer_and_close(response, {.status = 503, .message = kTooManyLong});
+    }
+    // Objects of JSON allocate where they end as well, and a refusal there would end the process:
+    // without room for some copies of the body nothing is begun.
+    constexpr int64_t kCopies = 8;
+    const Bytes room{(1 << 20) + kCopies * static_cast<int64_t>(body.size())};
+    if (const Status there = expect_memory("the request", room); !there) {
+      return answer_and_close(response, api_error(there.error()));
     }
     work(std::move(body), share, response);
   });

@@ -11,6 +11,8 @@
 #include <system_error>
 #include <utility>
 
+#include "hotset/base/allocation.h"
+
 namespace hotset::text {
 namespace {
 
@@ -281,7 +283,20 @@ Result<std::unique_ptr<ScriptRuntime>> ScriptRuntime::create(const ScriptLimits&
   return std::unique_ptr<ScriptRuntime>(new ScriptRuntime(std::move(state)));
 }
 
+namespace {
+
+// QuickJS's compiler crashes where the system refuses memory, and calls may: without room for what
+// a source or an argument of `n_bytes` becomes nothing is begun.
+Status expect_room(std::string_view what, size_t n_bytes) {
+  constexpr int64_t kCopies = 16;
+  const auto n = static_cast<int64_t>(n_bytes);
+  return expect_memory(what, Bytes{(16 << 20) + kCopies * n});
+}
+
+}  // namespace
+
 Status ScriptRuntime::load(std::string_view name, std::string_view source) {
+  HOTSET_RETURN_IF_ERROR(expect_room(name, source.size()));
   Status status;
   HOTSET_RETURN_IF_ERROR(on_own_stack([&] { status = load_here(name, source); }));
   return status;
@@ -310,6 +325,7 @@ Status ScriptRuntime::seal() {
 
 Result<std::string> ScriptRuntime::call(const char* object, const char* function,
                                         std::string_view argument) {
+  HOTSET_RETURN_IF_ERROR(expect_room(function, argument.size()));
   Result<std::string> result;
   HOTSET_RETURN_IF_ERROR(on_own_stack([&] { result = call_here(object, function, argument); }));
   return result;
