@@ -161,7 +161,7 @@ class MemoryLimits : public testing::Test {
     std::filesystem::create_directories(whole.parent_path());
     std::ofstream(whole) << text;
   }
-  Bytes left() const { return memory_left_by_groups(folder_.path()); }
+  Bytes left() const { return memory_left_by_groups(folder_.path().string()); }
 
   const test::TemporaryFolder folder_;
 };

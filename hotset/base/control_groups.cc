@@ -9,8 +9,6 @@
 namespace hotset {
 namespace {
 
-namespace fs = std::filesystem;
-
 std::vector<std::string> split(std::string_view text, char separator) {
   std::vector<std::string> parts;
   for (const auto part : std::views::split(text, separator)) {
@@ -39,13 +37,13 @@ std::string unescaped(std::string_view text) {
 // A mounted hierarchy of control groups.
 struct Hierarchy {
   bool is_v2 = false;
-  fs::path mount_root;  // the group that is seen at mount_point
-  fs::path mount_point;
+  std::string mount_root;  // the group that is seen at mount_point
+  std::string mount_point;
 };
 
-std::vector<Hierarchy> hierarchies(const fs::path& root, std::string_view controller) {
+std::vector<Hierarchy> hierarchies(const std::string& root, std::string_view controller) {
   std::vector<Hierarchy> found;
-  std::ifstream in(below(root, "/proc/self/mountinfo"));
+  std::ifstream in(root + "/proc/self/mountinfo");
   for (std::string line; std::getline(in, line);) {
     // ID PARENT DEVICE ROOT MOUNT_POINT OPTIONS [OPTIONAL...] - TYPE SOURCE SUPER_OPTIONS
     const std::vector<std::string> fields = split(line, ' ');
@@ -63,8 +61,8 @@ std::vector<Hierarchy> hierarchies(const fs::path& root, std::string_view contro
 }
 
 // The process's group in a hierarchy, as /proc/self/cgroup names it; empty if it does not.
-std::string own_group(const fs::path& root, std::string_view controller, bool is_v2) {
-  std::ifstream in(below(root, "/proc/self/cgroup"));
+std::string own_group(const std::string& root, std::string_view controller, bool is_v2) {
+  std::ifstream in(root + "/proc/self/cgroup");
   for (std::string line; std::getline(in, line);) {
     // ID:CONTROLLERS:PATH, where the path may have colons; version 2 is 0::PATH.
     const size_t first = line.find(':');
@@ -80,28 +78,26 @@ std::string own_group(const fs::path& root, std::string_view controller, bool is
 
 // The folders of the process's group and its parents, as far as they can be seen: innermost first.
 // A container often sees its own group, or the one of its namespace, as the top of the hierarchy.
-std::vector<fs::path> visible_groups(const Hierarchy& hierarchy, const fs::path& group) {
-  const fs::path relative = group.lexically_relative(hierarchy.mount_root);
-  std::vector<fs::path> groups;
-  if (!group.empty() && !relative.empty() && !std::ranges::contains(relative, fs::path(".."))) {
-    fs::path folder = relative == "." ? fs::path() : relative;
-    for (; !folder.empty(); folder = folder.parent_path()) {
-      groups.push_back(hierarchy.mount_point / folder);
+std::vector<std::string> visible_groups(const Hierarchy& hierarchy, std::string_view group) {
+  std::vector<std::string> folders;
+  const std::string top = hierarchy.mount_root == "/" ? "" : hierarchy.mount_root;
+  if (group.starts_with(top + "/") && !group.contains("/../")) {
+    group.remove_prefix(top.size());
+    for (; group.size() > 1; group = group.substr(0, group.rfind('/'))) {
+      folders.push_back(hierarchy.mount_point + std::string(group));
     }
   }
-  groups.push_back(hierarchy.mount_point);
-  return groups;
+  folders.push_back(hierarchy.mount_point);
+  return folders;
 }
 
 }  // namespace
 
-fs::path below(const fs::path& root, const fs::path& path) { return root / path.relative_path(); }
-
-std::vector<ControlGroup> control_groups(std::string_view controller, const fs::path& root) {
+std::vector<ControlGroup> control_groups(std::string_view controller, const std::string& root) {
   std::vector<ControlGroup> groups;
   for (const Hierarchy& hierarchy : hierarchies(root, controller)) {
     const std::string own = own_group(root, controller, hierarchy.is_v2);
-    for (fs::path& folder : visible_groups(hierarchy, own)) {
+    for (std::string& folder : visible_groups(hierarchy, own)) {
       groups.push_back({.is_v2 = hierarchy.is_v2, .folder = std::move(folder)});
     }
   }

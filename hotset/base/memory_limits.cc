@@ -16,7 +16,7 @@ namespace hotset {
 namespace {
 
 // The number that a file begins with; none for "max" and where there is no such file.
-std::optional<int64_t> read_number(const std::filesystem::path& path) {
+std::optional<int64_t> read_number(const std::string& path) {
   std::ifstream in(path);
   int64_t value = 0;
   if (in >> value) return value;
@@ -24,7 +24,7 @@ std::optional<int64_t> read_number(const std::filesystem::path& path) {
 }
 
 // The sum of those lines "NAME NUMBER" of a file whose names are asked for.
-int64_t sum_of(const std::filesystem::path& path, std::array<std::string_view, 2> names) {
+int64_t sum_of(const std::string& path, std::array<std::string_view, 2> names) {
   std::ifstream in(path);
   std::string name;
   int64_t value = 0;
@@ -57,15 +57,15 @@ Bytes left_of_address_space() {
 
 }  // namespace
 
-Bytes memory_left_by_groups(const std::filesystem::path& root) {
+Bytes memory_left_by_groups(const std::string& root) {
   Bytes left = kNoMemoryLimit;
   for (const ControlGroup& group : control_groups("memory", root)) {
     const Kind& kind = group.is_v2 ? kUnified : kOld;
-    const std::filesystem::path folder = below(root, group.folder);
-    const auto limit = read_number(folder / kind.limit);
-    const auto usage = read_number(folder / kind.usage);
+    const std::string folder = root + group.folder + "/";
+    const auto limit = read_number(folder + kind.limit);
+    const auto usage = read_number(folder + kind.usage);
     if (!limit || !usage || *limit >= kNoMemoryLimit.count) continue;
-    const int64_t files = sum_of(folder / "memory.stat", kind.files);
+    const int64_t files = sum_of(folder + "memory.stat", kind.files);
     const int64_t taken = std::max<int64_t>(0, *usage - files);
     left = std::min(left, Bytes{std::max<int64_t>(0, *limit - taken)});
   }
@@ -73,7 +73,7 @@ Bytes memory_left_by_groups(const std::filesystem::path& root) {
 }
 
 Bytes memory_left_by_limits() {
-  return std::min(memory_left_by_groups("/"), left_of_address_space());
+  return std::min(memory_left_by_groups(""), left_of_address_space());
 }
 
 }  // namespace hotset

@@ -3,7 +3,7 @@
 #ifndef HOTSET_BASE_MEMORY_LIMITS_H_
 #define HOTSET_BASE_MEMORY_LIMITS_H_
 
-#include <filesystem>
+#include <string>
 
 #include "hotset/base/units.h"
 
@@ -17,7 +17,7 @@ inline constexpr Bytes kNoMemoryLimit{int64_t{1} << 62};
 Bytes memory_left_by_limits();
 
 // Of control groups alone, with `root` in front of all paths.
-Bytes memory_left_by_groups(const std::filesystem::path& root);
+Bytes memory_left_by_groups(const std::string& root);
 
 }  // namespace hotset
 

@@ -15,8 +15,6 @@
 namespace hotset {
 namespace {
 
-namespace fs = std::filesystem;
-
 // Calls of a machine with more CPUs than a cpu_set_t has room for fail until the set is large
 // enough.
 std::vector<int> affinity() {
@@ -35,11 +33,11 @@ std::vector<int> affinity() {
   return all;
 }
 
-int count_cores(const fs::path& root, const std::vector<int>& cpus) {
+int count_cores(const std::string& root, const std::vector<int>& cpus) {
   std::set<std::string> cores;
   for (const int cpu : cpus) {
-    std::ifstream in(
-        below(root, fmt::format("/sys/devices/system/cpu/cpu{}/topology/thread_siblings", cpu)));
+    std::ifstream in(root +
+                     fmt::format("/sys/devices/system/cpu/cpu{}/topology/thread_siblings", cpu));
     std::string siblings;
     // A CPU of which nothing is known is a core of its own.
     if (!(in >> siblings)) siblings = fmt::format("cpu {}", cpu);
@@ -49,7 +47,7 @@ int count_cores(const fs::path& root, const std::vector<int>& cpus) {
 }
 
 // The numbers in a file; a word that is none (max) is -1.
-std::vector<double> numbers_in(const fs::path& file) {
+std::vector<double> numbers_in(const std::string& file) {
   std::vector<double> numbers;
   std::ifstream in(file);
   for (std::string word; in >> word;) {
@@ -62,22 +60,22 @@ std::vector<double> numbers_in(const fs::path& file) {
 
 struct Quota {
   double n_cpus = 0;
-  fs::path file;
+  std::string file;
 };
 
 // Errors: none; a group without a quota, or with one that cannot be read, limits nothing.
-std::optional<Quota> quota_of(const fs::path& root, const fs::path& group, bool is_v2) {
-  const fs::path file = group / (is_v2 ? "cpu.max" : "cpu.cfs_quota_us");
-  std::vector<double> us = numbers_in(below(root, file));
+std::optional<Quota> quota_of(const std::string& root, const std::string& group, bool is_v2) {
+  const std::string file = group + (is_v2 ? "/cpu.max" : "/cpu.cfs_quota_us");
+  std::vector<double> us = numbers_in(root + file);
   if (!is_v2) {
-    const auto period = numbers_in(below(root, group / "cpu.cfs_period_us"));
+    const auto period = numbers_in(root + group + "/cpu.cfs_period_us");
     us.insert(us.end(), period.begin(), period.end());
   }
   if (us.size() != 2 || !(us[0] > 0) || !(us[1] > 0)) return std::nullopt;
   return Quota{.n_cpus = us[0] / us[1], .file = file};
 }
 
-std::optional<Quota> smallest_quota(const fs::path& root) {
+std::optional<Quota> smallest_quota(const std::string& root) {
   std::optional<Quota> smallest;
   for (const ControlGroup& group : control_groups("cpu", root)) {
     const std::optional<Quota> quota = quota_of(root, group.folder, group.is_v2);
@@ -89,16 +87,17 @@ std::optional<Quota> smallest_quota(const fs::path& root) {
 }  // namespace
 
 UsableCpus usable_cpus(const CpuSources& sources) {
+  const std::string root = sources.root == "/" ? "" : sources.root.string();
   std::vector<int> allowed = sources.allowed ? *sources.allowed : affinity();
   UsableCpus cpus{.n_cpus = std::max(1, static_cast<int>(allowed.size())),
-                  .n_cores = std::max(1, count_cores(sources.root, allowed))};
-  const std::optional<Quota> quota = smallest_quota(sources.root);
+                  .n_cores = std::max(1, count_cores(root, allowed))};
+  const std::optional<Quota> quota = smallest_quota(root);
   // Compared as numbers of the larger type: a quota may be beyond any int.
   if (!quota || quota->n_cpus >= cpus.n_cpus) return cpus;
   cpus.n_cpus = std::max(1, static_cast<int>(quota->n_cpus));
   cpus.n_cores = std::min(cpus.n_cores, cpus.n_cpus);
   cpus.quota = quota->n_cpus;
-  cpus.quota_file = quota->file.string();
+  cpus.quota_file = quota->file;
   return cpus;
 }
 
