@@ -131,8 +131,8 @@ class ChatCliTest(CliFixture):
         self.fails(1, ["found 'nonsense', expected auto, one of chatml"], *self.CHAT, "--chat-template", "nonsense")
         self.fails(1, ["broken.jinja: line 2: "], *self.CHAT, "--chat-template",
                    self.file("broken.jinja", b"x\n{% if %}"))
-        for kwargs in ("x", "[]"):
-            self.fails(1, ["variables of the chat template"], *self.CHAT, "-p", "x", "--chat-template-kwargs", kwargs)
+        for kwargs, found in (("x", "found a text that is no JSON"), ("[]", "expected a JSON object")):
+            self.fails(2, ["--chat-template-kwargs", found], *self.CHAT, "-p", "x", "--chat-template-kwargs", kwargs)
         endless = self.file("bomb.jinja", b"{% set n = namespace(s='xx') %}{% for i in range(99) %}"
                                           b"{% set n.s = n.s ~ n.s %}{% endfor %}")
         self.fails(1, ["bomb.jinja: line 1: needs more"], *self.CHAT, "-p", "x", "--chat-template", endless)
