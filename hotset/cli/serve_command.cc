@@ -245,9 +245,10 @@ Status Service::load() {
 
 void Service::run() {
   const StopSignal stop;
-  log_info("serving at {} ({} sequences of at most {} tokens together)",
-           address(options_.host, server_->port()), options_.n_parallel,
-           session_->engine().n_ctx_sequence());
+  const engine::Engine& engine = session_->engine();
+  log_info("serving at {} ({} sequences of at most {} positions, {} together)",
+           address(options_.host, server_->port()), options_.n_parallel, engine.n_ctx_sequence(),
+           engine.n_ctx());
   stop.wait();
   log_info("stopping: what runs has {:g} s to end; a second signal ends it at once",
            options_.drain_s);
