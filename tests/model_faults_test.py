@@ -10,7 +10,7 @@ import struct
 import subprocess
 import tempfile
 
-from cli_fixture import BINARY, DEMO, TIMEOUT_S, CliFixture, environment, main
+from cli_fixture import BINARY, DEMO, TIMEOUT_S, CliFixture, environment, is_sanitized, main
 from server_fixture import Server, in_threads
 
 N_EXPERTS = 64
@@ -126,6 +126,8 @@ class ModelFaults(CliFixture):
         begin, n_bytes = tensors(self.sound)["output_norm.weight"]
         data[begin:begin + n_bytes] = struct.pack("<f", float("nan")) * (n_bytes // 4)
         everything.write_bytes(data)
+        if is_sanitized():  # which bench refuses to measure
+            return
         done = self.hotset("bench", "-m", everything, "-t", 1, "-p", 8, "-n", 2)
         self.assertEqual(done.returncode, 1)
         self.assertIn(b"everything.gguf: the model computed numbers that are NaN", done.stderr)
