@@ -250,24 +250,30 @@ sim::ReplayOptions replay_options(const engine::CachedExperts& cache) {
   return options;
 }
 
-Result<ReplayedRouting> beside_belady(const sim::TraceOpener& open, sim::ReplayOptions options) {
-  HOTSET_TRY(const sim::ReplayResult own, sim::replay(open, options));
+Result<ReplayedRouting> beside_belady(const sim::TraceOpener& open, sim::ReplayOptions options,
+                                      std::optional<double> known_hit_rate) {
+  if (!known_hit_rate) {
+    HOTSET_TRY(const sim::ReplayResult own, sim::replay(open, options));
+    known_hit_rate = own.hit_rate();
+  }
   options.policy = "belady";
   options.share = {};
   HOTSET_TRY(const sim::ReplayResult belady, sim::replay(open, options));
-  return ReplayedRouting{
-      .hit_rate = own.hit_rate(), .belady_hit_rate = belady.hit_rate(), .n_lookups = own.lookups};
+  return ReplayedRouting{.hit_rate = *known_hit_rate,
+                         .belady_hit_rate = belady.hit_rate(),
+                         .n_lookups = belady.lookups};
 }
 
 Result<std::optional<ReplayedRouting>> replay_kept(const engine::Engine& engine,
                                                    const engine::RoutingRecorder& recorder) {
   if (recorder.n_kept() == 0) return std::nullopt;
   const engine::CachedExperts& cache = *engine.cache();
-  HOTSET_TRY(ReplayedRouting replayed,
-             beside_belady([&] { return recorder.kept(); }, replay_options(cache)));
-  replayed.was_cut = recorder.was_cut();
   // What really was, where all of it was kept.
-  if (!replayed.was_cut) replayed.hit_rate = cache.core().total_counts().hit_rate();
+  std::optional<double> hit_rate;
+  if (!recorder.was_cut()) hit_rate = cache.core().total_counts().hit_rate();
+  HOTSET_TRY(ReplayedRouting replayed,
+             beside_belady([&] { return recorder.kept(); }, replay_options(cache), hit_rate));
+  replayed.was_cut = recorder.was_cut();
   return replayed;
 }
 

@@ -54,9 +54,10 @@ struct CacheReport {
 // How a replay decides as the engine's cache does, with its slots, from its first token on.
 sim::ReplayOptions replay_options(const engine::CachedExperts& cache);
 
-// Replays a trace as `options` say, and with the policy that knows the future.
-// Errors: as sim::replay.
-Result<ReplayedRouting> beside_belady(const sim::TraceOpener& open, sim::ReplayOptions options);
+// Replays a trace as `options` say, unless what comes of it is known already, and with the policy
+// that knows the future. Errors: as sim::replay.
+Result<ReplayedRouting> beside_belady(const sim::TraceOpener& open, sim::ReplayOptions options,
+                                      std::optional<double> known_hit_rate = {});
 
 // Requires: `group` has slots.
 GroupSplit group_split(const engine::CachedExperts& cache, int32_t group);
