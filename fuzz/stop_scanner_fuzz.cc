@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "hotset/server/stop_scanner.h"
+#include "hotset/server/stop_testing.h"
 
 namespace {
 
@@ -21,25 +22,6 @@ void require(bool condition, const char* what) {
 }
 
 char letter(uint8_t byte) { return "abc\xc3"[byte & 3]; }
-
-struct Found {
-  std::string stop;  // empty: none
-  size_t begin = 0;
-};
-
-// As the documents define it: the first place where one ends, and there the longest.
-Found naive_find(std::string_view text, const std::vector<std::string>& stops) {
-  for (size_t end = 1; end <= text.size(); ++end) {
-    Found found;
-    for (const std::string& stop : stops) {
-      if (text.substr(0, end).ends_with(stop) && stop.size() > found.stop.size()) {
-        found = {.stop = stop, .begin = end - stop.size()};
-      }
-    }
-    if (!found.stop.empty()) return found;
-  }
-  return {};
-}
 
 // Bytes at the end of a text without a stop that could become one.
 size_t naive_held(std::string_view text, const std::vector<std::string>& stops) {
@@ -59,7 +41,7 @@ void check(const std::vector<std::string>& stops, const std::vector<std::string>
   for (const std::string& piece : pieces) {
     text += piece;
     given += scanner.push(piece);
-    const Found found = naive_find(text, stops);
+    const hotset::server::FoundStop found = hotset::server::naive_find(text, stops);
     require(scanner.stop() == found.stop, "another stop");
     require(scanner.n_certain() == given.size(), "another number of bytes");
     if (scanner.found()) {

@@ -28,6 +28,11 @@ double cold_value_us(const UploadValue& value, const Lookup& lookup, double scor
   return std::min(kMaxCost, value.saving_us() * kColdHorizonTokens * score);
 }
 
+// What the cheapest split takes, whatever its uploads are worth later.
+double cheapest_us(std::span<const SplitCost> splits) {
+  return std::ranges::min(splits, {}, &SplitCost::done_us).done_us();
+}
+
 }  // namespace
 
 int64_t stage_experts(const GroupSpec& group) {
@@ -118,10 +123,8 @@ Result<CostedLookup> SplitCosts::cost(const Lookup& lookup, const Moment& moment
                                             .fill_backlog_us = moment.outstanding_us,
                                             .other_us = moment.other_us},
                                            misses_));
-  costed.all_on_cpu_us = costed.cheapest_us = all_on_cpu_us(group, lookup);
-  for (const SplitCost& split : costed.cached.candidates) {
-    costed.cheapest_us = std::min(costed.cheapest_us, split.done_us());
-  }
+  costed.all_on_cpu_us = all_on_cpu_us(group, lookup);
+  costed.cheapest_us = std::min(costed.all_on_cpu_us, cheapest_us(costed.cached.candidates));
   if (lookup.n_tokens == 1 || !lookup.cached) return costed;
   // Chunks are computed while others are copied, so what that takes is left out of the choice.
   LaneCosts costs = group.costs;
@@ -219,15 +222,12 @@ Status SplitCosts::observe(const Lookup& lookup, const CostedLookup& costed,
   if (!lookup.misses.empty()) {
     // What the misses cost by the cheapest split, not by the one that was taken: with that one, a
     // value that is too high would make uploads, and slow uploads make it higher.
-    double cheapest_us = costed.cached.candidates.front().done_us();
-    for (const SplitCost& split : costed.cached.candidates) {
-      cheapest_us = std::min(cheapest_us, split.done_us());
-    }
+    const double split_us = cheapest_us(costed.cached.candidates);
     double all_hits_us = lookup.hits.empty() ? group.costs.pairs.turn_us : costed.hit_us;
     for (const Miss& miss : lookup.misses) {
       all_hits_us += group.costs.pairs.expert_us.at(miss.n_pairs);
     }
-    HOTSET_RETURN_IF_ERROR(group.value.observe_saving((cheapest_us - all_hits_us) /
+    HOTSET_RETURN_IF_ERROR(group.value.observe_saving((split_us - all_hits_us) /
                                                       static_cast<double>(lookup.misses.size())));
   }
   for (const Eviction& eviction : evictions) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "hotset/base/random.h"
+#include "hotset/server/stop_testing.h"
 #include "hotset/text/text_test_util.h"
 
 namespace hotset::server {
@@ -41,25 +42,6 @@ Told tell(const text::Tokenizer& tokenizer, const std::vector<int32_t>& ids, Rep
     told.reason = event->end->reason;
   }
   return told;
-}
-
-struct Found {
-  std::string stop;
-  size_t begin = std::string::npos;
-};
-
-// As docs/api.md defines it.
-Found naive_find(std::string_view text, const std::vector<std::string>& stops) {
-  for (size_t end = 1; end <= text.size(); ++end) {
-    Found found;
-    for (const std::string& stop : stops) {
-      if (text.substr(0, end).ends_with(stop) && stop.size() > found.stop.size()) {
-        found = {.stop = stop, .begin = end - stop.size()};
-      }
-    }
-    if (!found.stop.empty()) return found;
-  }
-  return {};
 }
 
 // Of every byte the place in the text, in bytes and in characters, of the character that it is of.
@@ -122,7 +104,7 @@ TEST(ReplySink, StopsWhereTheWholeTextSaysHoweverItIsCutIntoTokens) {
       bytes += token_bytes(tokenizer, id);
     }
     const std::string text = valid_text(bytes);
-    const Found found = naive_find(text, stops);
+    const FoundStop found = naive_find(text, stops);
     const Told told = tell(tokenizer, ids, {.stop = stops, .keeps_tokens = true});
     ASSERT_EQ(told.content, text.substr(0, found.begin));
     ASSERT_EQ(told.stop, found.stop);
@@ -156,7 +138,7 @@ TEST(ReplySink, CutsTheTokensOfAChatBehindWhatItThinks) {
     }
     const Told told = tell(tokenizer, *tokenizer.encode(thinks + says),
                            {.stop = stops, .keeps_tokens = true, .format = format});
-    const Found found = naive_find(says, stops);
+    const FoundStop found = naive_find(says, stops);
     ASSERT_EQ(told.reasoning, "ab<a");
     ASSERT_EQ(told.content, says.substr(0, found.begin));
     // Each token is a letter.
