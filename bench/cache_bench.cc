@@ -61,8 +61,8 @@ std::vector<int32_t> make_ids(const Shape& shape) {
   return ids;
 }
 
-ExpertCache make_cache(const Shape& shape, const std::string& policy, double cached_part) {
-  CacheGroup group;
+cache::ExpertCache make_cache(const Shape& shape, const std::string& policy, double cached_part) {
+  cache::CacheGroup group;
   group.spec = {.n_expert = shape.n_expert,
                 .layers = {},
                 .group_host_bytes = mib(1),
@@ -70,9 +70,9 @@ ExpertCache make_cache(const Shape& shape, const std::string& policy, double cac
                 .expert_bytes = {mib(1)}};
   for (int32_t layer = 0; layer < kLayers; layer++) group.spec.layers.push_back(layer);
   group.n_slots = static_cast<int64_t>(cached_part * static_cast<double>(group.spec.n_experts()));
-  std::vector<CacheGroup> groups;
+  std::vector<cache::CacheGroup> groups;
   groups.push_back(std::move(group));
-  return ExpertCache::create(std::move(groups), policy).value();
+  return cache::ExpertCache::create(std::move(groups), policy).value();
 }
 
 void plan_lookups(benchmark::State& state, const Shape& shape, const std::string& policy,
@@ -97,7 +97,7 @@ void plan_lookups(benchmark::State& state, const Shape& shape, const std::string
     if (++i == n_lookups) i = 0;
   }
   const int64_t allocations = n_allocations - allocations_before;
-  const CacheCounts counts = planner.cache().total_counts();
+  const cache::CacheCounts counts = planner.cache().total_counts();
   state.SetItemsProcessed(state.iterations());
   state.counters["allocations"] =
       static_cast<double>(allocations) / static_cast<double>(counts.lookups);

@@ -10,7 +10,7 @@
 #include "hotset/base/clock.h"
 #include "hotset/base/error.h"
 #include "hotset/base/random.h"
-#include "hotset/engine/engine.h"
+#include "hotset/engine/run/engine.h"
 
 namespace hotset {
 namespace {

@@ -30,31 +30,32 @@ constexpr int64_t kTokens = 400;
 constexpr double kCachePart = 0.2;  // of the bytes of all experts
 
 struct Trace {
-  TraceHeader header;
+  trace::TraceHeader header;
   std::vector<std::byte> bytes;
   int64_t n_ids = 0;
 
-  Result<TraceReader> open() const {
-    return TraceReader::from(std::make_unique<MemorySource>(bytes), "memory");
+  Result<trace::TraceReader> open() const {
+    return trace::TraceReader::from(std::make_unique<trace::MemorySource>(bytes), "memory");
   }
 };
 
 Trace make_trace(const Shape& shape) {
-  const SynthOptions options{.n_layer = kLayers,
-                             .n_expert = shape.n_expert,
-                             .experts_per_token = shape.experts_per_token,
-                             .n_tokens = kTokens};
-  Trace trace{.header = synth_header(options).value(),
-              .bytes = synthesize_bytes(options).value(),
+  const trace::SynthOptions options{.n_layer = kLayers,
+                                    .n_expert = shape.n_expert,
+                                    .experts_per_token = shape.experts_per_token,
+                                    .n_tokens = kTokens};
+  Trace trace{.header = trace::synth_header(options).value(),
+              .bytes = trace::synthesize_bytes(options).value(),
               .n_ids = int64_t{kLayers} * kTokens * shape.experts_per_token};
   return trace;
 }
 
 void read_trace(benchmark::State& state, const Trace& trace) {
   for (auto _ : state) {
-    TraceReader reader = trace.open().value();
+    trace::TraceReader reader = trace.open().value();
     int64_t n_ids = 0;
-    while (const TraceLookup* lookup = reader.next().value()) n_ids += std::ssize(lookup->ids);
+    while (const trace::TraceLookup* lookup = reader.next().value())
+      n_ids += std::ssize(lookup->ids);
     if (n_ids != trace.n_ids) state.SkipWithError("ids are missing");
   }
   state.SetItemsProcessed(state.iterations() * trace.n_ids);

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "hotset/base/random.h"
-#include "hotset/engine/tokenizer_spec.h"
+#include "hotset/engine/weights/model_tokenizer.h"
 #include "hotset/model/gguf_file.h"
 #include "hotset/text/tokenizer.h"
 

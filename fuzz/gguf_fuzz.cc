@@ -9,8 +9,8 @@
 #include <string_view>
 #include <utility>
 
-#include "hotset/engine/loaded_model.h"
-#include "hotset/engine/tokenizer_spec.h"
+#include "hotset/engine/weights/loaded_model.h"
+#include "hotset/engine/weights/model_tokenizer.h"
 #include "hotset/model/gguf_file.h"
 #include "hotset/text/tokenizer.h"
 

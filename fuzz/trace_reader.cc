@@ -14,16 +14,17 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t n_bytes) {
   const auto input = std::as_bytes(std::span(data, n_bytes));
-  auto reader = hotset::TraceReader::from(std::make_unique<hotset::MemorySource>(input), "fuzz");
+  auto reader = hotset::trace::TraceReader::from(
+      std::make_unique<hotset::trace::MemorySource>(input), "fuzz");
   if (!reader) return 0;
-  hotset::TraceShapeBuilder shape(reader->header());
+  hotset::trace::TraceShapeBuilder shape(reader->header());
   std::vector<std::byte> copy;
-  hotset::encode_header(reader->header(), copy);
+  hotset::trace::encode_header(reader->header(), copy);
   while (true) {
     const auto lookup = reader->next();
     if (!lookup || *lookup == nullptr) break;
     shape.add(**lookup);
-    hotset::encode_lookup(**lookup, copy);
+    hotset::trace::encode_lookup(**lookup, copy);
   }
   (void)shape.shape();
   if (copy.size() > n_bytes || !std::equal(copy.begin(), copy.end(), input.begin())) std::abort();

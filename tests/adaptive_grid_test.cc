@@ -17,7 +17,7 @@
 #include <tuple>
 #include <vector>
 
-#include "hotset/engine/tokenizer_spec.h"
+#include "hotset/engine/weights/model_tokenizer.h"
 #include "hotset/policy/registry.h"
 #include "hotset/sim/matrix.h"
 #include "hotset/text/tokenizer.h"
@@ -156,9 +156,9 @@ TEST_P(Grid, AutoKeepsUpWithTheBestOnTheRoutingOfLargeModels) {
   for (const std::string name : {"qwen3-30b-a3b", "gpt-oss-120b"}) {
     // The beginning: in a short run filling the cache counts most.
     const std::string trace = cut / (name + ".mct");
-    ASSERT_TRUE(cut_trace(folder / (name + ".mct"), trace, {.n_tokens = 400}));
+    ASSERT_TRUE(trace::cut_trace(folder / (name + ".mct"), trace, {.n_tokens = 400}));
     sim::MatrixOptions options{.traces = {trace},
-                               .policies = {std::string(kDefaultPolicy)},
+                               .policies = {std::string(policy::kDefaultPolicy)},
                                .sizes = {},
                                .shares = {{.is_auto = true}},
                                .skip_tokens = 0};

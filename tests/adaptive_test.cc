@@ -144,10 +144,10 @@ class Prefetch : public testing::Test {
     const auto expected = decode(*alone_, as_batch(ids, true, position));
     EXPECT_EQ(decode(*streaming_, as_batch(ids, true, position)), expected);
   }
-  CacheCounts totals() const {
-    CacheCounts sum;
+  cache::CacheCounts totals() const {
+    cache::CacheCounts sum;
     for (int32_t layer = 0; layer < 4; ++layer) {
-      sum += streaming_->cache()->core().counts(layer)[BatchClass::kMore];
+      sum += streaming_->cache()->core().counts(layer)[cache::BatchClass::kMore];
     }
     return sum;
   }
@@ -221,12 +221,12 @@ class Shares {
   explicit Shares(engine::Engine& engine) : engine_(engine) {}
 
   double decode_tokens(int32_t n) {
-    const CacheCounts before = engine_.cache()->core().total_counts();
+    const cache::CacheCounts before = engine_.cache()->core().total_counts();
     for (int32_t i = 0; i < n; ++i) {
       const std::vector<int32_t> id = some_ids(1, 1000 + static_cast<uint64_t>(n_decoded_++));
       decode(engine_, as_batch(id, true, engine_.next_position(0)));
     }
-    const CacheCounts after = engine_.cache()->core().total_counts();
+    const cache::CacheCounts after = engine_.cache()->core().total_counts();
     const auto uploads = static_cast<double>(after.uploads - before.uploads);
     const auto cpu = static_cast<double>(after.cpu - before.cpu);
     return uploads + cpu > 0 ? uploads / (uploads + cpu) : 0;

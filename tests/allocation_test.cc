@@ -10,9 +10,9 @@
 #include <string_view>
 #include <vector>
 
-#include "hotset/engine/engine.h"
-#include "hotset/engine/random_model.h"
-#include "hotset/engine/sampler.h"
+#include "hotset/engine/run/engine.h"
+#include "hotset/engine/run/sampler.h"
+#include "hotset/engine/weights/random_model.h"
 #include "tests/allocation_refusal.h"
 #include "tests/engine_fixture.h"
 #include "tests/test_files.h"

@@ -1,5 +1,5 @@
 // `hotset bench` where every time is computed: on the emulated device's virtual clock.
-#include "hotset/cli/bench_run.h"
+#include "hotset/measure/bench_run.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -18,8 +18,8 @@ using testing::HasSubstr;
 constexpr const char* kEmu = "emu:clock=virtual,us=1,gbps=2,cpu_gbps=4,dev_gbps=50";
 
 // Small: under sanitizers, too.
-BenchOptions small_options() {
-  BenchOptions options;
+measure::BenchOptions small_options() {
+  measure::BenchOptions options;
   options.model.model = test::model_of("qwen3moe").string();
   options.devices = {kEmu};
   options.threads = {1};
@@ -30,21 +30,21 @@ BenchOptions small_options() {
   return options;
 }
 
-BenchResult measured(const BenchOptions& options) {
-  auto result = run_bench(options);
+measure::BenchResult measured(const measure::BenchOptions& options) {
+  auto result = measure::run_bench(options);
   EXPECT_TRUE(result) << result.error().message;
-  return result ? *std::move(result) : BenchResult{};
+  return result ? *std::move(result) : measure::BenchResult{};
 }
 
 TEST(BenchCases, AreEveryCombinationThatMakesADifference) {
-  BenchOptions options = small_options();
+  measure::BenchOptions options = small_options();
   options.devices = {"none", "emu", "mib=64", "us=1", "emu:us=2"};
   options.cache_mib = {"0", "0.0", "1"};
   options.cpu_shares = {"0", "auto"};
   options.n_prompts = {16, 0};
   options.n_gens = {4};
   options.depths = {0, 5};
-  const auto cases = bench_cases(options);
+  const auto cases = measure::bench_cases(options);
   ASSERT_TRUE(cases) << cases.error().message;
   // none: one cache; an emulated one: 0 twice without shares, 1 with two. Each with 2 tests, 2
   // depths.
@@ -57,36 +57,40 @@ TEST(BenchCases, AreEveryCombinationThatMakesADifference) {
 
 TEST(BenchCases, RefusesWhatCannotBeMeasured) {
   const auto error = [](auto change) {
-    BenchOptions options = small_options();
+    measure::BenchOptions options = small_options();
     change(options);
-    const auto cases = bench_cases(options);
+    const auto cases = measure::bench_cases(options);
     EXPECT_FALSE(cases);
     return cases ? std::string() : cases.error().message;
   };
-  EXPECT_THAT(error([](BenchOptions& o) { o.n_gens = {0}; }), HasSubstr("nothing to measure"));
-  EXPECT_THAT(error([](BenchOptions& o) { o.n_gens = {-1}; }), HasSubstr("--n-gen: found -1"));
-  EXPECT_THAT(error([](BenchOptions& o) { o.n_parallels = {65}; }),
+  EXPECT_THAT(error([](measure::BenchOptions& o) { o.n_gens = {0}; }),
+              HasSubstr("nothing to measure"));
+  EXPECT_THAT(error([](measure::BenchOptions& o) { o.n_gens = {-1}; }),
+              HasSubstr("--n-gen: found -1"));
+  EXPECT_THAT(error([](measure::BenchOptions& o) { o.n_parallels = {65}; }),
               HasSubstr("--parallel: found 65, expected 1 to 64"));
-  EXPECT_THAT(error([](BenchOptions& o) { o.devices = {}; }), HasSubstr("--device: found no"));
-  EXPECT_THAT(error([](BenchOptions& o) { o.cpu_shares = {"2"}; }),
+  EXPECT_THAT(error([](measure::BenchOptions& o) { o.devices = {}; }),
+              HasSubstr("--device: found no"));
+  EXPECT_THAT(error([](measure::BenchOptions& o) { o.cpu_shares = {"2"}; }),
               HasSubstr("--moe-cache-cpu-share: found '2'"));
-  EXPECT_THAT(error([](BenchOptions& o) { o.n_repetitions = 0; }), HasSubstr("--repetitions"));
+  EXPECT_THAT(error([](measure::BenchOptions& o) { o.n_repetitions = 0; }),
+              HasSubstr("--repetitions"));
 }
 
 TEST(RunBench, CountsWhatTheLanesMovedAndTellsABoundThatIsNotPassed) {
-  BenchOptions options = small_options();
+  measure::BenchOptions options = small_options();
   const auto model = test::model_of("qwen3moe");
   const double slots16 = test::budget_for(model, 16).mib();
   options.cache_mib = {"0", fmt::format("{}", slots16), "auto"};
   options.cpu_shares = {"0", "1"};
   options.n_prompts = {40};
   options.n_parallels = {1, 3};
-  const BenchResult result = measured(options);
+  const measure::BenchResult result = measured(options);
   // 0 has no shares; 4 tests each.
   ASSERT_EQ(result.rows.size(), 5U * 4);
-  for (const BenchRow& row : result.rows) {
-    SCOPED_TRACE(
-        fmt::format("{} {} {}", test_name(row.what), row.what.cache_mib, row.what.cpu_share));
+  for (const measure::BenchRow& row : result.rows) {
+    SCOPED_TRACE(fmt::format("{} {} {}", measure::test_name(row.what), row.what.cache_mib,
+                             row.what.cpu_share));
     EXPECT_TRUE(row.virtual_clock);
     EXPECT_EQ(row.tokens_per_s.size(), 2U);
     EXPECT_GT(row.mean(), 0);
@@ -127,23 +131,23 @@ TEST(RunBench, CountsWhatTheLanesMovedAndTellsABoundThatIsNotPassed) {
 }
 
 TEST(RunBench, VirtualTimesAreTheSameAgain) {
-  BenchOptions options = small_options();
+  measure::BenchOptions options = small_options();
   options.cache_mib = {"0.2"};
   options.cpu_shares = {"0.5"};
-  const BenchResult a = measured(options);
-  const BenchResult b = measured(options);
+  const measure::BenchResult a = measured(options);
+  const measure::BenchResult b = measured(options);
   ASSERT_EQ(a.rows.size(), 1U);
   ASSERT_EQ(b.rows.size(), 1U);
   EXPECT_EQ(a.rows[0].tokens_per_s, b.rows[0].tokens_per_s);
 }
 
 TEST(RunBench, LeavesOutWhatDoesNotFitAndSaysSo) {
-  BenchOptions options = small_options();
+  measure::BenchOptions options = small_options();
   options.devices = {std::string(kEmu) + ",mib=1"};
   options.cache_mib = {"0.2", "50"};
   std::string said;
   set_log_sink([&](LogLevel, std::string_view message) { said += message; });
-  const auto result = run_bench(options);
+  const auto result = measure::run_bench(options);
   set_log_sink({});
   if (result) {
     EXPECT_THAT(said, HasSubstr("left out"));
@@ -154,10 +158,10 @@ TEST(RunBench, LeavesOutWhatDoesNotFitAndSaysSo) {
 }
 
 TEST(RunBench, MeasuresTheCpuAlone) {
-  BenchOptions options = small_options();
+  measure::BenchOptions options = small_options();
   options.devices = {"none"};
   options.n_prompts = {5};
-  const BenchResult result = measured(options);
+  const measure::BenchResult result = measured(options);
   ASSERT_EQ(result.rows.size(), 2U);
   EXPECT_EQ(result.rows[1].device_name, "none");
   EXPECT_GT(result.rows[1].rates.memory, 0);
@@ -166,9 +170,9 @@ TEST(RunBench, MeasuresTheCpuAlone) {
 }
 
 TEST(RunBench, RefusesAContextThatIsTooSmall) {
-  BenchOptions options = small_options();
+  measure::BenchOptions options = small_options();
   options.model.n_ctx = 7;
-  const auto result = run_bench(options);
+  const auto result = measure::run_bench(options);
   ASSERT_FALSE(result);
   EXPECT_THAT(result.error().message, HasSubstr("--ctx-size: found 7, expected at least 8"));
 }
@@ -177,7 +181,7 @@ TEST(BenchTokens, AreTheTextsOwnAndBeginAgain) {
   const auto path = test::demo_model();
   const auto engine = test::make_engine(test::describe(path), {.n_threads = 1, .n_ctx = 64});
   ASSERT_NE(engine, nullptr);
-  auto tokens = BenchTokens::create(engine->model().description(), {});
+  auto tokens = measure::BenchTokens::create(engine->model().description(), {});
   ASSERT_TRUE(tokens) << tokens.error().message;
   EXPECT_EQ(tokens->name(), "text");
   const auto first = tokens->take(50);
@@ -188,7 +192,8 @@ TEST(BenchTokens, AreTheTextsOwnAndBeginAgain) {
   EXPECT_FALSE(tokens->was_repeated());
   EXPECT_EQ(tokens->take(100000).size(), 100000U);
   EXPECT_TRUE(tokens->was_repeated());
-  auto random = BenchTokens::create(engine->model().description(), {.random = true, .seed = 5});
+  auto random =
+      measure::BenchTokens::create(engine->model().description(), {.random = true, .seed = 5});
   ASSERT_TRUE(random);
   EXPECT_EQ(random->name(), "random");
   const auto drawn = random->take(50);

@@ -9,8 +9,9 @@
 #include <utility>
 #include <vector>
 
-#include "hotset/engine/routing_recorder.h"
+#include "hotset/engine/run/routing_recorder.h"
 #include "hotset/lanes/lookup_planner.h"
+#include "hotset/report/cache_report.h"
 #include "hotset/sim/replay.h"
 #include "hotset/sim/trace_cache.h"
 #include "tests/cached_decode.h"
@@ -27,24 +28,10 @@ std::filesystem::path path_of(const std::string& model) {
   return model == kDemo ? demo_model() : model_of(model);
 }
 
-sim::ReplayOptions replay_options(const engine::CachedExperts& cache) {
-  sim::ReplayOptions options{.policy = cache.options().policy,
-                             .share = {.is_auto = !cache.options().cpu_share,
-                                       .fixed = cache.options().cpu_share.value_or(0)},
-                             .skip_tokens = 0,
-                             .max_decode_tokens = cache.options().max_decode_tokens,
-                             .fills = cache.options().fills,
-                             .rates = cache.options().rates.value()};
-  for (int32_t g = 0; g < cache.core().n_groups(); ++g) {
-    options.slots.push_back(cache.core().slots(g).n_slots());
-  }
-  return options;
-}
-
 // Writes down what is decided, a line per lookup.
 class Decisions final : public lanes::PlanInterceptor {
  public:
-  void planned(const Lookup&, lanes::PlannedLookup& plan) override {
+  void planned(const cache::Lookup&, lanes::PlannedLookup& plan) override {
     const auto list = [](const auto& items, auto text) {
       std::string line;
       for (const auto& item : items) line += " " + text(item);
@@ -71,14 +58,15 @@ class Decisions final : public lanes::PlanInterceptor {
 };
 
 // What a planner that is driven by hand decides for the lookups of a trace.
-std::vector<std::string> decided_by_hand(TraceReader trace, const sim::ReplayOptions& options) {
+std::vector<std::string> decided_by_hand(trace::TraceReader trace,
+                                         const sim::ReplayOptions& options) {
   Decisions decisions;
-  std::vector<CacheGroup> groups;
+  std::vector<cache::CacheGroup> groups;
   for (size_t g = 0; g < trace.header().groups.size(); ++g) {
     groups.push_back(
         {.spec = sim::group_spec(trace.header().groups[g]), .n_slots = options.slots[g]});
   }
-  auto cache = ExpertCache::create(std::move(groups), options.policy);
+  auto cache = cache::ExpertCache::create(std::move(groups), options.policy);
   EXPECT_TRUE(cache);
   lanes::LookupRules rules{
       .batch = options.max_decode_tokens, .fills = options.fills, .interceptor = &decisions};
@@ -96,7 +84,7 @@ std::vector<std::string> decided_by_hand(TraceReader trace, const sim::ReplayOpt
 }
 
 void expect_equal(const engine::Engine& engine, const sim::ReplayResult& replayed) {
-  const CacheCounts counts = engine.cache()->core().total_counts();
+  const cache::CacheCounts counts = engine.cache()->core().total_counts();
   EXPECT_GT(counts.lookups, 0U);
   EXPECT_EQ(counts.lookups, static_cast<uint64_t>(replayed.lookups));
   EXPECT_EQ(counts.hits, static_cast<uint64_t>(replayed.hits));
@@ -140,17 +128,17 @@ void expect_replay_counts(const std::filesystem::path& model, EngineOptions opti
   ASSERT_TRUE(ended) << ended.error().message;
 
   const std::vector<std::string> decided = decisions.take();
-  sim::ReplayOptions replay = replay_options(*engine->cache());
+  sim::ReplayOptions replay = report::replay_options(*engine->cache());
   replay.interceptor = &decisions;
   for (const bool from_file : {true, false}) {
     SCOPED_TRACE(from_file ? "file" : "memory");
-    const auto replayed =
-        sim::replay([&] { return from_file ? TraceReader::open(trace) : recorder.kept(); }, replay);
+    const auto replayed = sim::replay(
+        [&] { return from_file ? trace::TraceReader::open(trace) : recorder.kept(); }, replay);
     ASSERT_TRUE(replayed) << replayed.error().message;
     expect_equal(*engine, *replayed);
     EXPECT_EQ(decisions.take(), decided);
   }
-  auto reader = TraceReader::open(trace);
+  auto reader = trace::TraceReader::open(trace);
   ASSERT_TRUE(reader);
   EXPECT_EQ(decided_by_hand(*std::move(reader), replay), decided);
 }

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "hotset/base/random.h"
-#include "hotset/engine/engine.h"
-#include "hotset/engine/random_model.h"
+#include "hotset/engine/run/engine.h"
+#include "hotset/engine/weights/random_model.h"
 #include "tests/engine_fixture.h"
 #include "tests/test_files.h"
 

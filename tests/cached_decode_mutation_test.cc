@@ -12,7 +12,7 @@ namespace {
 
 class EarlyReuse final : public lanes::PlanInterceptor {
  public:
-  void planned(const Lookup& lookup, lanes::PlannedLookup& plan) override {
+  void planned(const cache::Lookup& lookup, lanes::PlannedLookup& plan) override {
     if (plan.is_streamed || plan.uploads.empty()) return;
     if (lookup.places.size() <= plan.uploads.size()) return;
     uploads_.assign(plan.uploads.begin(), plan.uploads.end());
@@ -21,7 +21,7 @@ class EarlyReuse final : public lanes::PlanInterceptor {
   }
 
  private:
-  std::vector<Upload> uploads_;
+  std::vector<cache::Upload> uploads_;
 };
 
 TEST(SeededBug, SlotsThatAreReusedTooEarlyChangeTheLogits) {

@@ -32,12 +32,12 @@ TEST_P(SameBits, ForEverySizeSharePolicyAndOrder) {
         const auto engine = make_engine(describe(path), options);
         ASSERT_NE(engine, nullptr);
         ASSERT_NE(engine->cache(), nullptr);
-        const ExpertCache& core = engine->cache()->core();
+        const cache::ExpertCache& core = engine->cache()->core();
         const bool resident = core.slots(0).n_slots() == core.spec(0).n_experts();
         ASSERT_EQ(core.slots(0).n_slots(), std::min(n_slots, core.spec(0).n_experts()));
         EXPECT_EQ(run_script(*engine), expected)
             << "share " << share << ", " << policy << ", fills " << fills;
-        const CacheCounts counts = core.total_counts();
+        const cache::CacheCounts counts = core.total_counts();
         EXPECT_EQ(counts.lookups > 0, !resident);
         if (resident) return;  // nothing else matters
         EXPECT_GT(counts.hits, 0U);

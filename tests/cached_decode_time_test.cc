@@ -12,7 +12,7 @@
 
 #include "hotset/cache/expert_cache.h"
 #include "hotset/cache/fixed_share.h"
-#include "hotset/engine/expert_groups.h"
+#include "hotset/engine/experts/expert_groups.h"
 #include "tests/cached_decode.h"
 
 namespace hotset::test {
@@ -67,11 +67,11 @@ class TimeModel {
       tensor_bytes_.push_back(static_cast<double>(bytes.count));
     }
     expert_bytes_ = static_cast<double>((*groups)[0].spec.bytes_per_expert().count);
-    auto cache = ExpertCache::create(*std::move(groups), options.cache.policy);
+    auto cache = cache::ExpertCache::create(*std::move(groups), options.cache.policy);
     HOTSET_CHECK(cache.has_value());
     cache_.emplace(*std::move(cache));
     auto share =
-        FixedShare::create(static_cast<float>(options.cache.cpu_share.value_or(0)), kLayers);
+        cache::FixedShare::create(static_cast<float>(options.cache.cpu_share.value_or(0)), kLayers);
     HOTSET_CHECK(share.has_value());
     share_.emplace(*share);
     row_bytes_ = 4.0 * static_cast<double>(describe(path).spec.n_embd);
@@ -104,14 +104,14 @@ class TimeModel {
     HOTSET_CHECK(lookup.has_value());
     std::vector<int32_t> cpu;
     const auto n_share = static_cast<size_t>(share_->take(*lookup));
-    for (const Miss& miss : lookup->misses.first(n_share)) cpu.push_back(miss.expert);
+    for (const cache::Miss& miss : lookup->misses.first(n_share)) cpu.push_back(miss.expert);
     const auto n_hits = static_cast<double>(lookup->hits.size());
     const auto plan = cache_->commit(*lookup, {.cpu_experts = cpu});
     HOTSET_CHECK(plan.has_value());
     const auto n_uploads = static_cast<double>(plan->uploads.size());
     const auto n_cpu = static_cast<double>(plan->cpu_experts.size());
     if (n_uploads > 0) stale_map_[layer] = true;
-    for (const Eviction& eviction : plan->evictions) stale_map_[eviction.key.layer] = true;
+    for (const cache::Eviction& eviction : plan->evictions) stale_map_[eviction.key.layer] = true;
 
     const auto list_us = [](double n) { return copy_us(4 * 4 * 64 * std::ceil(n / 64)); };
     double hit_us = graph_us(k * expert_bytes_);  // the pad slot is read for missing experts
@@ -126,7 +126,7 @@ class TimeModel {
     return us + rows_us(ids, plan->cpu_experts);
   }
 
-  double upload_us(const LookupPlan& plan) const {
+  double upload_us(const cache::LookupPlan& plan) const {
     double us = 0;
     for (size_t i = 0; i < plan.uploads.size();) {
       size_t n = 1;
@@ -156,8 +156,8 @@ class TimeModel {
   }
 
   HitOrder order_;
-  std::optional<ExpertCache> cache_;
-  std::optional<FixedShare> share_;
+  std::optional<cache::ExpertCache> cache_;
+  std::optional<cache::FixedShare> share_;
   std::vector<double> tensor_bytes_;
   double expert_bytes_ = 0;
   double row_bytes_ = 0;

@@ -13,10 +13,10 @@
 #include <vector>
 
 #include "hotset/base/random.h"
-#include "hotset/engine/cpu_lane.h"
-#include "hotset/engine/device_graphs.h"
-#include "hotset/engine/engine.h"
-#include "hotset/engine/random_model.h"
+#include "hotset/engine/experts/cpu_lane.h"
+#include "hotset/engine/run/device_graphs.h"
+#include "hotset/engine/run/engine.h"
+#include "hotset/engine/weights/random_model.h"
 #include "hotset/model/gguf_testing.h"
 #include "tests/cached_decode.h"
 #include "tests/engine_fixture.h"

@@ -10,7 +10,7 @@
 #include <span>
 #include <vector>
 
-#include "hotset/engine/engine.h"
+#include "hotset/engine/run/engine.h"
 
 namespace hotset::test {
 

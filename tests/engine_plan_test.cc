@@ -5,9 +5,9 @@
 #include <set>
 #include <string>
 
-#include "hotset/engine/baseline.h"
-#include "hotset/engine/default_context.h"
-#include "hotset/engine/engine_plan.h"
+#include "hotset/engine/experts/baseline.h"
+#include "hotset/engine/run/default_context.h"
+#include "hotset/engine/run/engine_plan.h"
 #include "tests/cached_decode.h"
 
 namespace hotset::test {
@@ -42,8 +42,8 @@ TEST(EnginePlan, CountsWhatIsAllocatedAndFillsTheDevice) {
                 (*engine)->plan().n_gpu_layers >= kLayers);
       if ((*engine)->cache() == nullptr) continue;
       Bytes banks;
-      for (const CacheGroup& group : (*engine)->plan().groups) {
-        banks += bank_bytes(group.spec, group.n_slots);
+      for (const cache::CacheGroup& group : (*engine)->plan().groups) {
+        banks += cache::bank_bytes(group.spec, group.n_slots);
       }
       const Bytes left = planned.items.back().left - banks;
       const Bytes free = (*engine)->device()->free_memory();
@@ -150,7 +150,7 @@ TEST(EnginePlan, GivesUpSlotsThatTheDriverKeepsInHostMemory) {
       const auto engine = make_engine(describe(path), options);
       ASSERT_NE(engine, nullptr);
       int64_t n_left = 0;
-      for (const CacheGroup& group : engine->plan().groups) n_left += group.n_slots;
+      for (const cache::CacheGroup& group : engine->plan().groups) n_left += group.n_slots;
       EXPECT_TRUE(found.empty() || n_left >= *found.rbegin()) << "more memory, fewer slots";
       found.insert(n_left);
       EXPECT_EQ(engine->cache() == nullptr, n_left == 0);

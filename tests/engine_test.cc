@@ -1,5 +1,5 @@
 // The engine on whole models: what it promises beyond the goldens.
-#include "hotset/engine/engine.h"
+#include "hotset/engine/run/engine.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "hotset/engine/random_model.h"
-#include "hotset/engine/sampler.h"
+#include "hotset/engine/run/sampler.h"
+#include "hotset/engine/weights/random_model.h"
 #include "tests/engine_fixture.h"
 #include "tests/test_files.h"
 #include "tests/tolerances.h"

@@ -18,8 +18,8 @@
 #include <vector>
 
 #include "hotset/device/ggml_runtime.h"
-#include "hotset/engine/engine.h"
-#include "hotset/engine/sampler.h"
+#include "hotset/engine/run/engine.h"
+#include "hotset/engine/run/sampler.h"
 #include "tests/engine_fixture.h"
 #include "tests/test_files.h"
 #include "tests/tolerances.h"

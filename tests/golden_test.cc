@@ -8,8 +8,8 @@
 #include <memory>
 #include <string>
 
-#include "hotset/engine/architecture.h"
-#include "hotset/engine/engine.h"
+#include "hotset/engine/arch/architecture.h"
+#include "hotset/engine/run/engine.h"
 #include "tests/golden.h"
 #include "tests/tolerances.h"
 

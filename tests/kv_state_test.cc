@@ -1,6 +1,6 @@
 // The KV memory of a sequence, saved and given back: the same bits go on, to whatever sequence of
 // whatever engine of the same model; what does not fit is refused, and damage never gets in.
-#include "hotset/engine/kv_state.h"
+#include "hotset/engine/kv/kv_state.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,8 +12,8 @@
 
 #include "hotset/base/random.h"
 #include "hotset/base/temporary_folder.h"
-#include "hotset/engine/engine.h"
-#include "hotset/engine/random_model.h"
+#include "hotset/engine/run/engine.h"
+#include "hotset/engine/weights/random_model.h"
 #include "hotset/model/gguf_testing.h"
 #include "tests/engine_fixture.h"
 #include "tests/test_files.h"

@@ -73,7 +73,8 @@ class Decoder {
   Bytes uploaded_and_filled() const {
     Bytes sum;
     for (int32_t layer = 0; layer < kLayers; ++layer) {
-      const CacheCounts& totals = engine_->cache()->core().counts(layer)[BatchClass::kOne];
+      const cache::CacheCounts& totals =
+          engine_->cache()->core().counts(layer)[cache::BatchClass::kOne];
       sum += totals.uploaded_bytes + totals.filled_bytes;
     }
     return sum;

@@ -14,8 +14,8 @@
 
 #include "hotset/base/allocation.h"
 #include "hotset/base/log.h"
-#include "hotset/engine/engine.h"
-#include "hotset/engine/random_model.h"
+#include "hotset/engine/run/engine.h"
+#include "hotset/engine/weights/random_model.h"
 #include "tests/allocation_refusal.h"
 #include "tests/cached_decode.h"
 #include "tests/engine_fixture.h"

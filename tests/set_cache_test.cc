@@ -20,7 +20,7 @@ engine::CacheOptions fixed(double share) { return {.cpu_share = share}; }
 
 struct Outcome {
   std::vector<float> logits;
-  CacheCounts counts;
+  cache::CacheCounts counts;
   bool operator==(const Outcome&) const = default;
 };
 
@@ -28,7 +28,7 @@ Outcome outcome(engine::Engine& engine) {
   engine.forget(0, 0, INT32_MAX);
   Outcome outcome{.logits = test::run_script(engine), .counts = {}};
   if (engine.cache() == nullptr) return outcome;
-  CacheCounts& counts = outcome.counts;
+  cache::CacheCounts& counts = outcome.counts;
   counts = engine.cache()->core().total_counts();
   // Differences of times on a clock that has gone on from the first cache to the second.
   for (double* us : {&counts.timed_upload_us, &counts.cpu_us, &counts.wait_us}) {

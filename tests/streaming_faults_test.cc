@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "hotset/device/device_testing.h"
-#include "hotset/engine/upload_ring.h"
+#include "hotset/engine/experts/upload_ring.h"
 #include "tests/cached_decode.h"
 
 namespace hotset::test {
@@ -74,7 +74,9 @@ std::vector<float> prompts_without_cache(const std::filesystem::path& path) {
 // Experts of a layer that were streamed in prefills.
 int64_t n_streamed(const engine::Engine& engine, int64_t layer) {
   const auto& cache = *engine.cache();
-  return cache.core().counts(static_cast<int32_t>(layer))[BatchClass::kMore].streamed_bytes.count /
+  return cache.core()
+             .counts(static_cast<int32_t>(layer))[cache::BatchClass::kMore]
+             .streamed_bytes.count /
          cache.expert_bytes(layer).count;
 }
 

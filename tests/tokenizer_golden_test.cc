@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "hotset/engine/tokenizer_spec.h"
+#include "hotset/engine/weights/model_tokenizer.h"
 #include "hotset/model/gguf_file.h"
 #include "hotset/text/tokenizer.h"
 

@@ -8,10 +8,11 @@
 #include <nlohmann/json.hpp>
 
 #include "hotset/base/log.h"
-#include "hotset/cli/tune_measure.h"
-#include "hotset/cli/tune_record.h"
-#include "hotset/cli/tune_report.h"
-#include "hotset/cli/tune_run.h"
+#include "hotset/base/text_file.h"
+#include "hotset/measure/tune_measure.h"
+#include "hotset/measure/tune_record.h"
+#include "hotset/measure/tune_report.h"
+#include "hotset/measure/tune_run.h"
 #include "tests/cached_decode.h"
 #include "tests/test_files.h"
 
@@ -24,8 +25,9 @@ using testing::Not;
 constexpr double kMostBehindBest = 1.03;
 constexpr double kMostPredictionError = 0.08;
 
-TuneCommandOptions demo_options(const std::string& device, const test::TemporaryFolder& records) {
-  TuneCommandOptions options;
+measure::TuneCommandOptions demo_options(const std::string& device,
+                                         const test::TemporaryFolder& records) {
+  measure::TuneCommandOptions options;
   options.model.model = test::demo_model().string();
   options.model.device = device;
   options.model.n_threads = 2;
@@ -58,7 +60,7 @@ std::vector<Machine> grid() {
 class TuneGrid : public testing::TestWithParam<Machine> {};
 
 // The fastest of all settings, in ms per token.
-double exhaustive_best(TuneMeasure& measure) {
+double exhaustive_best(measure::TuneMeasure& measure) {
   double best = HUGE_VAL;
   const auto consider = [&](Bytes cache, const sim::CpuShare& share) {
     const auto m = measure.run(cache, share);
@@ -78,25 +80,25 @@ double exhaustive_best(TuneMeasure& measure) {
 
 TEST_P(TuneGrid, RecommendsTheBestAndPredictsItsSpeed) {
   const test::TemporaryFolder records;
-  const TuneCommandOptions options = demo_options(GetParam().device(), records);
-  const auto outcome = run_tune(options);
+  const measure::TuneCommandOptions options = demo_options(GetParam().device(), records);
+  const auto outcome = measure::run_tune(options);
   ASSERT_TRUE(outcome) << outcome.error().message;
-  ASSERT_TRUE(outcome->chosen) << outcome->why_not << "\n" << tune_text(*outcome);
-  auto measure = TuneMeasure::start(options);
+  ASSERT_TRUE(outcome->chosen) << outcome->why_not << "\n" << measure::tune_text(*outcome);
+  auto measure = measure::TuneMeasure::start(options);
   ASSERT_TRUE(measure) << measure.error().message;
   const double best_ms = exhaustive_best(**measure);
   const auto chosen = (*measure)->run(outcome->chosen->cache, outcome->chosen->share);
   ASSERT_TRUE(chosen) << chosen.error().message;
   RecordProperty("behind_best", fmt::format("{:.4f}", chosen->ms_per_token / best_ms));
-  EXPECT_LE(chosen->ms_per_token, best_ms * kMostBehindBest) << tune_text(*outcome);
+  EXPECT_LE(chosen->ms_per_token, best_ms * kMostBehindBest) << measure::tune_text(*outcome);
   if (outcome->chosen->cache > Bytes{}) {
     EXPECT_NEAR(chosen->ms_per_token / outcome->chosen->predicted_ms, 1, kMostPredictionError)
-        << tune_text(*outcome);
+        << measure::tune_text(*outcome);
   }
   if (outcome->predicted) {
     EXPECT_NEAR(outcome->predicted->measured_ms / outcome->predicted->predicted_ms, 1,
                 kMostPredictionError)
-        << tune_text(*outcome);
+        << measure::tune_text(*outcome);
   }
 }
 
@@ -108,20 +110,22 @@ INSTANTIATE_TEST_SUITE_P(Machines, TuneGrid, testing::ValuesIn(grid()), [](const
 
 TEST(Tune, ReusesEarlierRunsOfTheSameCommandOnly) {
   const test::TemporaryFolder records;
-  TuneCommandOptions options = demo_options("emu:clock=virtual,us=1,gbps=2,cpu_gbps=4", records);
+  measure::TuneCommandOptions options =
+      demo_options("emu:clock=virtual,us=1,gbps=2,cpu_gbps=4", records);
   options.n_tokens = 32;
   options.n_warm_up = 16;
   std::vector<std::string> said;
-  const auto runs = [&](const TuneCommandOptions& o) {
+  const auto runs = [&](const measure::TuneCommandOptions& o) {
     said.clear();
-    const auto outcome = run_tune(o, [&](const std::string& what) { said.push_back(what); });
+    const auto outcome =
+        measure::run_tune(o, [&](const std::string& what) { said.push_back(what); });
     EXPECT_TRUE(outcome) << outcome.error().message;
     return std::ranges::count_if(said, [](const auto& line) { return line.starts_with("run "); });
   };
   EXPECT_EQ(runs(options), 9);
   EXPECT_EQ(runs(options), 0);
   EXPECT_THAT(said, testing::Contains(HasSubstr("8 earlier runs")));
-  TuneCommandOptions other = options;
+  measure::TuneCommandOptions other = options;
   other.n_tokens = 33;
   EXPECT_EQ(runs(other), 9);
   other = options;
@@ -130,11 +134,11 @@ TEST(Tune, ReusesEarlierRunsOfTheSameCommandOnly) {
   // What was interrupted goes on: as if two runs were missing.
   for (const auto& entry : std::filesystem::directory_iterator(records.path())) {
     if (entry.path().extension() != ".json") continue;
-    auto record = parse_tune_record("record", *read_text(entry.path().string()));
+    auto record = measure::parse_tune_record("record", *read_text(entry.path().string()));
     ASSERT_TRUE(record) << record.error().message;
     record->runs.resize(6);
-    ASSERT_TRUE(
-        save_tune_record((entry.path().parent_path() / entry.path().stem()).string(), *record));
+    ASSERT_TRUE(measure::save_tune_record(
+        (entry.path().parent_path() / entry.path().stem()).string(), *record));
   }
   EXPECT_EQ(runs(options), 2);
 }
@@ -142,14 +146,14 @@ TEST(Tune, ReusesEarlierRunsOfTheSameCommandOnly) {
 TEST(Tune, FindsHowManyThreadsAreEnough) {
   const test::TemporaryFolder records;
   // One thread reads 0.5 GB/s: four are as fast as there is memory for.
-  TuneCommandOptions options = demo_options(
+  measure::TuneCommandOptions options = demo_options(
       "emu:clock=virtual,us=1,dev_gbps=40,gbps=0.5,cpu_gbps=2,cpu_thread_gbps=0.5", records);
   options.model.n_threads = 0;
-  options.cores = CoreCount{.n_cores = 16, .n_logical = 32};
+  options.cores = measure::CoreCount{.n_cores = 16, .n_logical = 32};
   int n_searched = 0;
   const auto tune = [&] {
     n_searched = 0;
-    return run_tune(options, [&](const std::string& what) {
+    return measure::run_tune(options, [&](const std::string& what) {
       n_searched += what.starts_with("searching threads: ") ? 1 : 0;
     });
   };
@@ -157,15 +161,15 @@ TEST(Tune, FindsHowManyThreadsAreEnough) {
   ASSERT_TRUE(outcome) << outcome.error().message;
   EXPECT_EQ(n_searched, 5);  // 16, 15, 8, 4, 2
   EXPECT_EQ(outcome->record.n_threads, 4);
-  EXPECT_THAT(tune_command_line(*outcome), HasSubstr(" -t 4 "));
-  EXPECT_THAT(tune_config(*outcome, options), HasSubstr("threads = 4\n"));
-  EXPECT_THAT(tune_text(*outcome), HasSubstr("4 are enough"));
-  EXPECT_THAT(tune_html(*outcome), HasSubstr("4 are enough"));
+  EXPECT_THAT(measure::tune_command_line(*outcome), HasSubstr(" -t 4 "));
+  EXPECT_THAT(measure::tune_config(*outcome, options), HasSubstr("threads = 4\n"));
+  EXPECT_THAT(measure::tune_text(*outcome), HasSubstr("4 are enough"));
+  EXPECT_THAT(measure::tune_html(*outcome), HasSubstr("4 are enough"));
   // All that was measured is of the threads that are recommended.
   const double cpu_gbps = outcome->record.rates.cpu_gb_per_s;
   EXPECT_NEAR(cpu_gbps, 2, 0.02);
   // No other number is more than the tolerance faster.
-  auto measure = TuneMeasure::start(options);
+  auto measure = measure::TuneMeasure::start(options);
   ASSERT_TRUE(measure) << measure.error().message;
   double best_ms = HUGE_VAL;
   double chosen_ms = 0;
@@ -183,71 +187,73 @@ TEST(Tune, FindsHowManyThreadsAreEnough) {
   EXPECT_EQ(n_searched, 0);
   EXPECT_EQ(again->record.n_threads, 4);
   EXPECT_EQ(again->record.thread_trials, outcome->record.thread_trials);
-  EXPECT_EQ(tune_command_line(*again), tune_command_line(*outcome));
+  EXPECT_EQ(measure::tune_command_line(*again), measure::tune_command_line(*outcome));
 }
 
 TEST(Tune, PinsMemoryOnlyWhereThatIsFaster) {
   const test::TemporaryFolder records;
   const auto tune = [&](const std::string& device, const std::string& load_mode) {
-    TuneCommandOptions options = demo_options("emu:clock=virtual,us=1," + device, records);
+    measure::TuneCommandOptions options = demo_options("emu:clock=virtual,us=1," + device, records);
     options.n_tokens = 32;
     options.n_warm_up = 32;
     options.model.load_mode = load_mode;
-    auto outcome = run_tune(options);
+    auto outcome = measure::run_tune(options);
     EXPECT_TRUE(outcome) << outcome.error().message;
-    if (!outcome) return TuneOutcome{};
-    EXPECT_THAT(tune_command_line(*outcome),
-                HasSubstr("--load-mode " + recommended_load_mode(*outcome)));
-    EXPECT_THAT(tune_config(*outcome, options),
-                HasSubstr("load-mode = " + recommended_load_mode(*outcome)));
+    if (!outcome) return measure::TuneOutcome{};
+    EXPECT_THAT(measure::tune_command_line(*outcome),
+                HasSubstr("--load-mode " + measure::recommended_load_mode(*outcome)));
+    EXPECT_THAT(measure::tune_config(*outcome, options),
+                HasSubstr("load-mode = " + measure::recommended_load_mode(*outcome)));
     return *std::move(outcome);
   };
   // The host copies at half the rate of the link.
-  const TuneOutcome slow_copies = tune("gbps=8,cpu_gbps=1,host_gbps=4", "auto");
+  const measure::TuneOutcome slow_copies = tune("gbps=8,cpu_gbps=1,host_gbps=4", "auto");
   EXPECT_EQ(slow_copies.load_mode, "pinned");
   ASSERT_EQ(slow_copies.load_mode_trials.size(), 2);
   EXPECT_GT(slow_copies.load_mode_trials[0].ms_per_token,
             slow_copies.load_mode_trials[1].ms_per_token * 1.03);
-  EXPECT_THAT(tune_text(slow_copies), HasSubstr("load mode pinned: uploads come straight"));
-  const TuneOutcome fast_copies = tune("gbps=8,cpu_gbps=1", "auto");
+  EXPECT_THAT(measure::tune_text(slow_copies),
+              HasSubstr("load mode pinned: uploads come straight"));
+  const measure::TuneOutcome fast_copies = tune("gbps=8,cpu_gbps=1", "auto");
   EXPECT_EQ(fast_copies.record.load_mode, "pinned");
   EXPECT_EQ(fast_copies.load_mode, "mmap");
-  EXPECT_THAT(tune_text(fast_copies), HasSubstr("load mode mmap: as fast"));
-  const TuneOutcome refused = tune("gbps=8,cpu_gbps=1,refuse_pinned=1", "auto");
+  EXPECT_THAT(measure::tune_text(fast_copies), HasSubstr("load mode mmap: as fast"));
+  const measure::TuneOutcome refused = tune("gbps=8,cpu_gbps=1,refuse_pinned=1", "auto");
   EXPECT_EQ(refused.load_mode, "mmap");
   EXPECT_THAT(refused.why_load_mode, HasSubstr("has no pinned memory"));
   // What was given stays.
   for (const char* given : {"mmap", "pinned"}) {
-    const TuneOutcome outcome = tune("gbps=8,cpu_gbps=1,host_gbps=4", given);
-    EXPECT_EQ(recommended_load_mode(outcome), given);
+    const measure::TuneOutcome outcome = tune("gbps=8,cpu_gbps=1,host_gbps=4", given);
+    EXPECT_EQ(measure::recommended_load_mode(outcome), given);
     EXPECT_TRUE(outcome.load_mode_trials.empty());
   }
 }
 
 TEST(Tune, SaysThatNoCacheIsNeededWhereAllExpertsFit) {
   const test::TemporaryFolder records;
-  TuneCommandOptions options = demo_options("emu:clock=virtual,us=1", records);
+  measure::TuneCommandOptions options = demo_options("emu:clock=virtual,us=1", records);
   options.n_tokens = 16;
   options.n_warm_up = 0;
   options.max_mib = 64;
-  const auto outcome = run_tune(options);
+  const auto outcome = measure::run_tune(options);
   ASSERT_TRUE(outcome) << outcome.error().message;
   EXPECT_TRUE(outcome->record.all_fit);
   ASSERT_TRUE(outcome->chosen);
   EXPECT_THAT(outcome->why_chosen, HasSubstr("no cache is needed"));
-  EXPECT_THAT(tune_command_line(*outcome), HasSubstr("--moe-cache-mib auto"));
-  EXPECT_THAT(tune_html(*outcome), HasSubstr("no cache is needed"));
+  EXPECT_THAT(measure::tune_command_line(*outcome), HasSubstr("--moe-cache-mib auto"));
+  EXPECT_THAT(measure::tune_html(*outcome), HasSubstr("no cache is needed"));
 }
 
 TEST(Tune, TakesPromptsAndLongOnesAreNotTimed) {
   const test::TemporaryFolder records;
-  TuneCommandOptions options = demo_options("emu:clock=virtual,us=1,gbps=2,cpu_gbps=4", records);
+  measure::TuneCommandOptions options =
+      demo_options("emu:clock=virtual,us=1,gbps=2,cpu_gbps=4", records);
   options.n_tokens = 64;
   options.n_warm_up = 32;
   const std::filesystem::path prompts = records / "prompts.txt";
   std::ofstream(prompts) << "The king and the sea\n\n" << std::string(150, 'a') << " long\n";
   options.prompts_file = prompts.string();
-  const auto outcome = run_tune(options);
+  const auto outcome = measure::run_tune(options);
   ASSERT_TRUE(outcome) << outcome.error().message;
   EXPECT_GT(outcome->record.prefill_tokens_per_s, 0);
   ASSERT_TRUE(outcome->result && outcome->result->checks.size() == outcome->record.runs.size());
@@ -259,24 +265,25 @@ TEST(Tune, TakesPromptsAndLongOnesAreNotTimed) {
 
 TEST(Tune, SaysWhereAutoLeavesTheCacheUnused) {
   const test::TemporaryFolder records;
-  TuneCommandOptions options =
+  measure::TuneCommandOptions options =
       demo_options("emu:clock=virtual,us=1,gbps=2,cpu_gbps=8,dev_gbps=2", records);
   options.n_tokens = 16;
   options.n_warm_up = 0;
-  const auto outcome = run_tune(options);
+  const auto outcome = measure::run_tune(options);
   ASSERT_TRUE(outcome) << outcome.error().message;
-  EXPECT_THAT(tune_text(*outcome), HasSubstr("share auto left the cache unused"));
-  EXPECT_THAT(tune_text(*outcome), HasSubstr("tokens: text, 16"));
+  EXPECT_THAT(measure::tune_text(*outcome), HasSubstr("share auto left the cache unused"));
+  EXPECT_THAT(measure::tune_text(*outcome), HasSubstr("tokens: text, 16"));
 }
 
 TEST(Tune, SaysThatRandomTokensWereMeasured) {
   const test::TemporaryFolder records;
-  TuneCommandOptions options = demo_options("emu:clock=virtual,us=1,gbps=2,cpu_gbps=4", records);
+  measure::TuneCommandOptions options =
+      demo_options("emu:clock=virtual,us=1,gbps=2,cpu_gbps=4", records);
   options.model.model = test::model_of("qwen3moe").string();
   options.n_tokens = 16;
   options.n_warm_up = 0;
   options.max_mib = 1;
-  const auto outcome = run_tune(options);
+  const auto outcome = measure::run_tune(options);
   ASSERT_TRUE(outcome) << outcome.error().message;
   EXPECT_EQ(outcome->record.tokens, "random");
 }
@@ -284,9 +291,9 @@ TEST(Tune, SaysThatRandomTokensWereMeasured) {
 TEST(Tune, RefusesWhatHasNoCache) {
   const test::TemporaryFolder records;
   const auto error = [&](auto change) {
-    TuneCommandOptions options = demo_options("emu:clock=virtual,us=1", records);
+    measure::TuneCommandOptions options = demo_options("emu:clock=virtual,us=1", records);
     change(options);
-    const auto outcome = run_tune(options);
+    const auto outcome = measure::run_tune(options);
     EXPECT_FALSE(outcome);
     return outcome ? std::string() : outcome.error().message;
   };
@@ -300,7 +307,7 @@ TEST(ReadPrompts, TakesLinesOrJson) {
   const test::TemporaryFolder folder;
   const auto read = [&](const std::string& text) {
     std::ofstream(folder / "prompts") << text;
-    return read_prompts((folder / "prompts").string());
+    return measure::read_prompts((folder / "prompts").string());
   };
   EXPECT_EQ(*read("a\r\n\nb c\n"), (std::vector<std::string>{"a", "b c"}));
   EXPECT_EQ(*read(" [\"a\\nb\", \"c\"]"), (std::vector<std::string>{"a\nb", "c"}));
@@ -315,14 +322,14 @@ std::filesystem::path data_file(const std::string& name) {
   return test::assets_dir().parent_path() / "tests" / "data" / "tune" / name;
 }
 
-TuneOutcome outcome_of(const std::string& name) {
+measure::TuneOutcome outcome_of(const std::string& name) {
   const std::string path = data_file(name + ".json").string();
-  auto record = parse_tune_record(path, *read_text(path));
+  auto record = measure::parse_tune_record(path, *read_text(path));
   EXPECT_TRUE(record) << record.error().message;
-  TuneOutcome outcome;
+  measure::TuneOutcome outcome;
   outcome.record = *record;
   outcome.record.trace = data_file("demo.mct").string();
-  auto result = tune_from_record(outcome.record, mib(1) / 2, {});
+  auto result = measure::tune_from_record(outcome.record, mib(1) / 2, {});
   EXPECT_TRUE(result) << result.error().message;
   outcome.result = *std::move(result);
   // The measurement of what is recommended is what was predicted, exactly.
@@ -363,7 +370,7 @@ void expect_equal(const nlohmann::json& found, const nlohmann::json& expected,
 class RecordedRuns : public testing::TestWithParam<const char*> {};
 
 TEST_P(RecordedRuns, GiveExactlyTheFitTheReplayAndTheRecommendationOfBefore) {
-  const std::string json = tune_json(outcome_of(GetParam()));
+  const std::string json = measure::tune_json(outcome_of(GetParam()));
   const std::filesystem::path expected = data_file(std::string(GetParam()) + ".expected.json");
   if (std::getenv("HOTSET_WRITE_EXPECTED") != nullptr) std::ofstream(expected) << json;
   expect_equal(nlohmann::json::parse(json), nlohmann::json::parse(*read_text(expected.string())),
@@ -379,28 +386,28 @@ INSTANTIATE_TEST_SUITE_P(Data, RecordedRuns,
                          });
 
 TEST(Tune, RecommendsNothingFromRunsThatDoNotFit) {
-  const TuneOutcome noisy = outcome_of("noisy");
+  const measure::TuneOutcome noisy = outcome_of("noisy");
   EXPECT_FALSE(noisy.chosen);
   EXPECT_THAT(noisy.why_not, HasSubstr("do not fit one time model"));
   EXPECT_THAT(noisy.why_not, HasSubstr("expected at most 10%"));
-  EXPECT_THAT(tune_text(noisy), HasSubstr("none: the runs do not fit"));
+  EXPECT_THAT(measure::tune_text(noisy), HasSubstr("none: the runs do not fit"));
   EXPECT_GT(noisy.result->fit->worst_error, 0.1);
-  const TuneOutcome unphysical = outcome_of("unphysical");
+  const measure::TuneOutcome unphysical = outcome_of("unphysical");
   EXPECT_FALSE(unphysical.chosen);
   EXPECT_THAT(unphysical.why_not, HasSubstr("not physical: "));
-  const TuneOutcome few = outcome_of("few");
+  const measure::TuneOutcome few = outcome_of("few");
   EXPECT_FALSE(few.chosen);
   EXPECT_THAT(few.why_not, HasSubstr("found 3, expected at least 4"));
   EXPECT_TRUE(few.result->table.empty());
   // Every report can be made of them.
-  for (const TuneOutcome* outcome : {&noisy, &unphysical, &few}) {
-    EXPECT_THAT(tune_markdown(*outcome), HasSubstr("## Recommendation"));
-    EXPECT_THAT(tune_html(*outcome), HasSubstr("</html>"));
+  for (const measure::TuneOutcome* outcome : {&noisy, &unphysical, &few}) {
+    EXPECT_THAT(measure::tune_markdown(*outcome), HasSubstr("## Recommendation"));
+    EXPECT_THAT(measure::tune_html(*outcome), HasSubstr("</html>"));
   }
 }
 
 TEST(Tune, SaysWhereEveryRunWithACacheWasSlower) {
-  TuneOutcome outcome = outcome_of("unphysical");
+  measure::TuneOutcome outcome = outcome_of("unphysical");
   ASSERT_LE(outcome.result->fit->worst_error, 0.1);
   const auto never = [](Bytes, const sim::CpuShare&) -> Result<double> {
     return make_error(ErrorCode::kInternal, "nothing is to be measured");
@@ -417,25 +424,25 @@ TEST(Tune, SaysWhereEveryRunWithACacheWasSlower) {
 }
 
 TEST(Tune, RecommendsNoDeviceWhereTheCpuAloneIsFaster) {
-  TuneOutcome outcome = outcome_of("quiet");
-  outcome.chosen = TuneChoice{.measured_ms = 2};
-  outcome.cpu_alone = CpuAloneTrial{.ms_per_token = 1, .n_threads = 7};
-  EXPECT_THAT(tune_text(outcome), HasSubstr("(--device none, 7 threads): 1000 tokens/s"));
-  EXPECT_THAT(tune_command_line(outcome), Not(HasSubstr("--device none")));
+  measure::TuneOutcome outcome = outcome_of("quiet");
+  outcome.chosen = measure::TuneChoice{.measured_ms = 2};
+  outcome.cpu_alone = measure::CpuAloneTrial{.ms_per_token = 1, .n_threads = 7};
+  EXPECT_THAT(measure::tune_text(outcome), HasSubstr("(--device none, 7 threads): 1000 tokens/s"));
+  EXPECT_THAT(measure::tune_command_line(outcome), Not(HasSubstr("--device none")));
   outcome.without_device = true;
-  EXPECT_THAT(tune_command_line(outcome),
+  EXPECT_THAT(measure::tune_command_line(outcome),
               HasSubstr("--moe-cache-mib 0 --device none -t 7 --load-mode mmap"));
-  TuneCommandOptions options;
+  measure::TuneCommandOptions options;
   options.model.model = "model.gguf";
   options.model.device = "emu";
-  EXPECT_THAT(tune_config(outcome, options), HasSubstr("device = none\n"));
-  EXPECT_THAT(tune_config(outcome, options), HasSubstr("threads = 7\n"));
+  EXPECT_THAT(measure::tune_config(outcome, options), HasSubstr("device = none\n"));
+  EXPECT_THAT(measure::tune_config(outcome, options), HasSubstr("threads = 7\n"));
 }
 
 TEST(TuneMeasure, MeasuresTheCpuAloneWithTheSameTokens) {
   const test::TemporaryFolder records;
-  const TuneCommandOptions options = demo_options("emu:clock=virtual,us=1", records);
-  auto measure = TuneMeasure::start(options);
+  const measure::TuneCommandOptions options = demo_options("emu:clock=virtual,us=1", records);
+  auto measure = measure::TuneMeasure::start(options);
   ASSERT_TRUE(measure) << measure.error().message;
   const auto alone = (*measure)->run_without_device(1);
   ASSERT_TRUE(alone) << alone.error().message;
@@ -445,11 +452,11 @@ TEST(TuneMeasure, MeasuresTheCpuAloneWithTheSameTokens) {
 }
 
 TEST(TuneRecord, SurvivesItsFile) {
-  const TuneRecord record = outcome_of("quiet").record;
-  const auto again = parse_tune_record("x", tune_record_json(record));
+  const measure::TuneRecord record = outcome_of("quiet").record;
+  const auto again = measure::parse_tune_record("x", measure::tune_record_json(record));
   ASSERT_TRUE(again) << again.error().message;
   EXPECT_EQ(again->runs, record.runs);
-  EXPECT_EQ(tune_record_json(*again), tune_record_json(record));
+  EXPECT_EQ(measure::tune_record_json(*again), measure::tune_record_json(record));
 }
 
 TEST(TuneRecord, RefusesDamage) {
@@ -457,7 +464,7 @@ TEST(TuneRecord, RefusesDamage) {
   const auto error = [&](auto change) {
     auto json = nlohmann::ordered_json::parse(good);
     change(json);
-    const auto record = parse_tune_record("r.json", json.dump());
+    const auto record = measure::parse_tune_record("r.json", json.dump());
     EXPECT_FALSE(record);
     return record ? std::string() : record.error().message;
   };
@@ -467,7 +474,7 @@ TEST(TuneRecord, RefusesDamage) {
   EXPECT_THAT(error([](auto& j) { j["runs"] = 3; }), HasSubstr("runs: found 3, expected an array"));
   EXPECT_THAT(error([](auto& j) { j["runs"][1]["cpu_share"] = "some"; }),
               HasSubstr("run 1: cpu_share: found \"some\", expected a number or \"auto\""));
-  EXPECT_FALSE(parse_tune_record("r.json", "nonsense"));
+  EXPECT_FALSE(measure::parse_tune_record("r.json", "nonsense"));
 }
 
 }  // namespace

@@ -8,8 +8,8 @@
 
 #include "hotset/base/random.h"
 #include "hotset/base/temporary_folder.h"
-#include "hotset/engine/engine.h"
-#include "hotset/engine/random_model.h"
+#include "hotset/engine/run/engine.h"
+#include "hotset/engine/weights/random_model.h"
 #include "hotset/model/gguf_testing.h"
 #include "tests/golden.h"
 #include "tests/tolerances.h"

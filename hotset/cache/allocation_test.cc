@@ -33,10 +33,10 @@ void operator delete[](void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 void operator delete[](void* memory, size_t) noexcept { std::free(memory); }
 
-namespace hotset {
+namespace hotset::cache {
 namespace {
 
-constexpr PolicyShape kShape{.n_layers = 6, .n_expert = 64, .n_slots = 120};
+constexpr policy::PolicyShape kShape{.n_layers = 6, .n_expert = 64, .n_slots = 120};
 constexpr int32_t kTopK = 6;
 
 struct PlannedIds {
@@ -85,13 +85,13 @@ void plan(ExpertCache& cache, FixedShare& share, const PlannedIds& planned,
 class Allocation : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(Allocation, PlanningAllocatesNothing) {
-  Random random(test::test_seed());
+  Random random(policy::test::test_seed());
   const std::vector<PlannedIds> lookups = all_kinds(random);
   std::vector<uint64_t> profile(static_cast<size_t>(kShape.n_experts()));
   for (uint64_t& uses : profile) uses = random.below(100);
-  RecordedFuture future(kShape.n_experts());
+  policy::RecordedFuture future(kShape.n_experts());
   for (const PlannedIds& lookup : lookups) {
-    std::vector<ExpertIndex> experts;
+    std::vector<policy::ExpertIndex> experts;
     for (const int32_t id : lookup.ids) experts.push_back(lookup.layer * kShape.n_expert + id);
     ASSERT_TRUE(future.append(experts));
   }
@@ -122,7 +122,9 @@ TEST_P(Allocation, PlanningAllocatesNothing) {
   }
 }
 
-std::vector<std::string> all_policies() { return {policy_names().begin(), policy_names().end()}; }
+std::vector<std::string> all_policies() {
+  return {policy::policy_names().begin(), policy::policy_names().end()};
+}
 
 INSTANTIATE_TEST_SUITE_P(Policies, Allocation, ::testing::ValuesIn(all_policies()),
                          [](const auto& name) {
@@ -132,4 +134,4 @@ INSTANTIATE_TEST_SUITE_P(Policies, Allocation, ::testing::ValuesIn(all_policies(
                          });
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::cache

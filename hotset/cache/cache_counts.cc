@@ -1,6 +1,6 @@
 #include "hotset/cache/cache_counts.h"
 
-namespace hotset {
+namespace hotset::cache {
 
 BatchClass batch_class(int32_t n_tokens) {
   if (n_tokens <= 1) return BatchClass::kOne;
@@ -105,4 +105,4 @@ CacheCounts LayerCounts::total() const {
   return sum;
 }
 
-}  // namespace hotset
+}  // namespace hotset::cache

@@ -13,7 +13,7 @@
 
 #include "hotset/base/units.h"
 
-namespace hotset {
+namespace hotset::cache {
 
 // Lookups by their number of tokens.
 enum class BatchClass : uint8_t { kOne, k2To8, k9To32, kMore };
@@ -99,6 +99,6 @@ struct LayerCounts {
   CacheCounts total() const;
 };
 
-}  // namespace hotset
+}  // namespace hotset::cache
 
 #endif  // HOTSET_CACHE_CACHE_COUNTS_H_

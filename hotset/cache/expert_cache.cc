@@ -5,7 +5,7 @@
 
 #include "hotset/cache/expert_cache_state.h"
 
-namespace hotset {
+namespace hotset::cache {
 
 ExpertCache::ExpertCache(std::unique_ptr<State> state) : state_(std::move(state)) {}
 ExpertCache::ExpertCache(ExpertCache&&) noexcept = default;
@@ -13,7 +13,7 @@ ExpertCache& ExpertCache::operator=(ExpertCache&&) noexcept = default;
 ExpertCache::~ExpertCache() = default;
 
 Result<ExpertCache> ExpertCache::create(std::vector<CacheGroup> groups, std::string_view policy) {
-  HOTSET_TRY(const PolicyTraits traits, policy_traits(policy));
+  HOTSET_TRY(const policy::PolicyTraits traits, policy::policy_traits(policy));
   std::vector<GroupSpec> specs;
   for (const CacheGroup& group : groups) specs.push_back(group.spec);
   HOTSET_RETURN_IF_ERROR(check_groups(specs));
@@ -39,13 +39,13 @@ Result<ExpertCache> ExpertCache::create(std::vector<CacheGroup> groups, std::str
     made.layers = made.spec.layers;
     std::ranges::sort(made.layers);
     if (n_slots > 0) {
-      HOTSET_TRY(
-          made.policy,
-          make_policy(policy, {.shape = {.n_layers = static_cast<int32_t>(made.layers.size()),
-                                         .n_expert = made.spec.n_expert,
-                                         .n_slots = static_cast<int32_t>(n_slots)},
-                               .profile = group.profile,
-                               .future = group.future}));
+      HOTSET_TRY(made.policy,
+                 policy::make_policy(
+                     policy, {.shape = {.n_layers = static_cast<int32_t>(made.layers.size()),
+                                        .n_expert = made.spec.n_expert,
+                                        .n_slots = static_cast<int32_t>(n_slots)},
+                              .profile = group.profile,
+                              .future = group.future}));
     }
     for (size_t i = 0; i < made.layers.size(); i++) {
       const size_t layer = index(made.layers[i]);
@@ -108,7 +108,7 @@ Result<LookupPlan> ExpertCache::commit(const Lookup& lookup, const Decision& dec
   HOTSET_RETURN_IF_ERROR(s.mark_cpu(decision.cpu_experts));
   LayerState& layer = s.layers[index(s.lookup.layer)];
   GroupState& group = s.groups[index(s.lookup.group)];
-  const ExpertIndex first_expert = layer.layer_index * group.spec.n_expert;
+  const policy::ExpertIndex first_expert = layer.layer_index * group.spec.n_expert;
   s.evictions.clear();
   s.fills.clear();
   const size_t n_places = s.choose_uploads(group, first_expert);
@@ -128,7 +128,7 @@ Result<LookupPlan> ExpertCache::commit_prefill(const Lookup& lookup, int32_t max
   }
   LayerState& layer = s.layers[index(s.lookup.layer)];
   GroupState& group = s.groups[index(s.lookup.group)];
-  const ExpertIndex first_expert = layer.layer_index * group.spec.n_expert;
+  const policy::ExpertIndex first_expert = layer.layer_index * group.spec.n_expert;
   s.evictions.clear();
   s.fills.clear();
   const size_t n_places = s.choose_inserts(group, first_expert, max_inserts);
@@ -140,9 +140,9 @@ Result<LookupPlan> ExpertCache::commit_prefill(const Lookup& lookup, int32_t max
 Result<bool> ExpertCache::complete_fill(int32_t group, int32_t slot) {
   State& s = *state_;
   HOTSET_TRY(GroupState * found, s.find_slot(group, slot));
-  const ExpertIndex expert = found->table.reserved_expert(slot);
+  const policy::ExpertIndex expert = found->table.reserved_expert(slot);
   HOTSET_TRY(CacheCounts * counts, s.release_fill(group, slot));
-  if (found->table.slot_of(expert) != kNoSlot) {
+  if (found->table.slot_of(expert) != policy::kNoSlot) {
     counts->fills_dropped++;
     return false;
   }
@@ -166,7 +166,7 @@ Status ExpertCache::drop(int32_t group, int32_t slot) {
     return make_error(ErrorCode::kInvalidArgument, "group {}: slot {} holds no expert", group,
                       slot);
   }
-  const ExpertIndex expert = found->table.evict(slot);
+  const policy::ExpertIndex expert = found->table.evict(slot);
   found->policy->on_evict(expert, slot);
   state_->last_classified = 0;
   return {};
@@ -184,13 +184,14 @@ Result<Fill> ExpertCache::reserve_fill(ExpertKey key) {
     return make_error(ErrorCode::kInvalidArgument, "layer {}: expert {}, expected 0 to {}",
                       key.layer, key.expert, group.spec.n_expert - 1);
   }
-  const ExpertIndex expert = layer->layer_index * group.spec.n_expert + key.expert;
+  const policy::ExpertIndex expert = layer->layer_index * group.spec.n_expert + key.expert;
   const int32_t slot = group.table.first_empty();
-  if (slot == kNoSlot) {
+  if (slot == policy::kNoSlot) {
     return make_error(ErrorCode::kOutOfMemory, "layer {}: expert {}: all {} slots are taken",
                       key.layer, key.expert, group.table.n_slots());
   }
-  if (group.table.slot_of(expert) != kNoSlot || group.table.reserved_for(expert) != kNoSlot ||
+  if (group.table.slot_of(expert) != policy::kNoSlot ||
+      group.table.reserved_for(expert) != policy::kNoSlot ||
       !group.policy->admits(expert, nullptr)) {
     return make_error(ErrorCode::kInvalidArgument,
                       "layer {}: expert {} is resident, on its way, or declined by the policy",
@@ -218,13 +219,13 @@ const SlotTable& ExpertCache::slots(int32_t group) const {
   return state_->groups.at(index(group)).table;
 }
 
-const Policy* ExpertCache::policy(int32_t group) const {
+const policy::Policy* ExpertCache::policy(int32_t group) const {
   return state_->groups.at(index(group)).policy.get();
 }
 
 std::string_view ExpertCache::policy_name() const { return state_->policy_name; }
 
-ExpertKey ExpertCache::key_of(int32_t group, ExpertIndex expert) const {
+ExpertKey ExpertCache::key_of(int32_t group, policy::ExpertIndex expert) const {
   const GroupState& of = state_->groups.at(index(group));
   return {of.layers.at(index(expert / of.spec.n_expert)), expert % of.spec.n_expert};
 }
@@ -264,4 +265,4 @@ void ExpertCache::reset_counts() {
   for (LayerState& layer : state_->layers) layer.counts = {};
 }
 
-}  // namespace hotset
+}  // namespace hotset::cache

@@ -29,7 +29,7 @@
 #include "hotset/cache/slot_table.h"
 #include "hotset/policy/registry.h"
 
-namespace hotset {
+namespace hotset::cache {
 
 struct CacheGroup {
   GroupSpec spec = {};
@@ -37,7 +37,7 @@ struct CacheGroup {
   // For policies that need them, see PolicyConfig. Indexed by ExpertIndex of the group, its layers
   // in ascending order.
   std::span<const uint64_t> profile = {};
-  const NextUseOracle* future = nullptr;
+  const policy::NextUseOracle* future = nullptr;
 };
 
 // A resident expert of a lookup.
@@ -51,15 +51,15 @@ struct Hit {
 struct Miss {
   int32_t expert = 0;
   int32_t n_pairs = 0;
-  double score = 0;             // expected uses per token, this use included
-  int32_t fill_slot = kNoSlot;  // a fill of it is on its way into this slot
+  double score = 0;                     // expected uses per token, this use included
+  int32_t fill_slot = policy::kNoSlot;  // a fill of it is on its way into this slot
 };
 
 // Where a missing expert could go.
 struct Place {
-  int32_t slot = kNoSlot;
-  ExpertIndex evicts = -1;  // the resident expert that would go; -1 for an empty slot
-  double score = 0;         // its expected uses per token; 0 for an empty slot
+  int32_t slot = policy::kNoSlot;
+  policy::ExpertIndex evicts = -1;  // the resident expert that would go; -1 for an empty slot
+  double score = 0;                 // its expected uses per token; 0 for an empty slot
 };
 
 // A classified lookup.
@@ -165,10 +165,10 @@ class ExpertCache {
   int32_t group_of(int32_t layer) const;
   const GroupSpec& spec(int32_t group) const;
   const SlotTable& slots(int32_t group) const;
-  const Policy* policy(int32_t group) const;  // nullptr for a group that is not cached
+  const policy::Policy* policy(int32_t group) const;  // nullptr for a group that is not cached
   std::string_view policy_name() const;
   // The expert's name, from its index in the group.
-  ExpertKey key_of(int32_t group, ExpertIndex expert) const;
+  ExpertKey key_of(int32_t group, policy::ExpertIndex expert) const;
   // [n_expert] slots of a layer's experts, kNoSlot for missing ones; empty for a layer without a
   // group. Valid as long as the cache.
   std::span<const int32_t> slot_map(int32_t layer) const;
@@ -188,6 +188,6 @@ class ExpertCache {
   std::unique_ptr<State> state_;
 };
 
-}  // namespace hotset
+}  // namespace hotset::cache
 
 #endif  // HOTSET_CACHE_EXPERT_CACHE_H_

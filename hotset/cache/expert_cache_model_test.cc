@@ -12,30 +12,30 @@
 #include "hotset/cache/expert_cache.h"
 #include "hotset/policy/policy_testing.h"
 
-namespace hotset {
+namespace hotset::cache {
 namespace {
 
 // A group by maps and scans, on a naive policy.
 class NaiveCache {
  public:
-  NaiveCache(std::string_view policy, const PolicyConfig& config)
+  NaiveCache(std::string_view policy, const policy::PolicyConfig& config)
       : shape_(config.shape),
-        policy_(test::make_naive(policy, config)),
+        policy_(policy::test::make_naive(policy, config)),
         stamps_(static_cast<size_t>(config.shape.n_slots)),
         carry_(static_cast<size_t>(config.shape.n_layers)) {}
 
   struct Served {
     std::vector<std::pair<int32_t, int32_t>> uploads;  // expert, slot
     std::vector<int32_t> cpu_experts;
-    std::vector<std::pair<ExpertIndex, int32_t>> evictions;
-    std::vector<std::pair<ExpertIndex, int32_t>> fills;
+    std::vector<std::pair<policy::ExpertIndex, int32_t>> evictions;
+    std::vector<std::pair<policy::ExpertIndex, int32_t>> fills;
     bool operator==(const Served&) const = default;
   };
 
   // Misses for the CPU by a fixed share, as design.md says it: none until all slots are taken.
   std::vector<int32_t> cpu_by_share(int32_t layer, const std::vector<int32_t>& ids, double share) {
     std::vector<std::pair<double, int32_t>> scored;
-    for (const ExpertIndex expert : misses(layer, ids)) {
+    for (const policy::ExpertIndex expert : misses(layer, ids)) {
       scored.push_back({policy_->score_after_use(expert), expert % shape_.n_expert});
     }
     std::ranges::sort(scored);
@@ -53,10 +53,10 @@ class NaiveCache {
   Served commit(int32_t layer, const std::vector<int32_t>& ids, int32_t n_tokens,
                 const std::vector<int32_t>& cpu, int32_t max_fills) {
     Served served;
-    std::vector<std::pair<double, ExpertIndex>> best_first = scored_misses(layer, ids);
-    std::vector<Victim> places = places_for(layer, ids, best_first.size());
-    std::vector<ExpertIndex> placed;
-    std::vector<std::pair<double, ExpertIndex>> left;
+    std::vector<std::pair<double, policy::ExpertIndex>> best_first = scored_misses(layer, ids);
+    std::vector<policy::Victim> places = places_for(layer, ids, best_first.size());
+    std::vector<policy::ExpertIndex> placed;
+    std::vector<std::pair<double, policy::ExpertIndex>> left;
     for (const auto& [score, expert] : best_first) {
       const bool to_cpu = std::ranges::contains(cpu, expert % shape_.n_expert);
       if (!to_cpu && placed.size() < places.size() && admits(expert, places[placed.size()])) {
@@ -71,7 +71,7 @@ class NaiveCache {
     size_t next = n_placed;
     for (const auto& [score, expert] : left) {
       if (std::ssize(served.fills) == max_fills || next == places.size()) break;
-      const Victim& victim = places[next];
+      const policy::Victim& victim = places[next];
       const bool on_its_way =
           std::ranges::contains(reserved_, expert, &Reserved::value_type::second);
       if (on_its_way) continue;
@@ -91,14 +91,14 @@ class NaiveCache {
   Served prefill(int32_t layer, const std::vector<int32_t>& ids, int32_t n_tokens,
                  size_t max_inserts) {
     Served served;
-    std::vector<std::pair<int64_t, ExpertIndex>> most_routed;  // negative pairs, expert
-    for (const ExpertIndex expert : misses(layer, ids)) {
+    std::vector<std::pair<int64_t, policy::ExpertIndex>> most_routed;  // negative pairs, expert
+    for (const policy::ExpertIndex expert : misses(layer, ids)) {
       most_routed.push_back({-std::ranges::count(ids, expert % shape_.n_expert), expert});
     }
     std::ranges::sort(most_routed);
-    std::vector<Victim> places;
+    std::vector<policy::Victim> places;
     for (const int32_t slot : empty_slots()) places.push_back({.slot = slot});
-    std::vector<ExpertIndex> placed;
+    std::vector<policy::ExpertIndex> placed;
     for (const auto& [pairs, expert] : most_routed) {
       if (placed.size() < std::min(max_inserts, places.size()) &&
           policy_->admits(expert, nullptr)) {
@@ -116,9 +116,9 @@ class NaiveCache {
 
   // Completes or cancels the fill of a slot; returns whether its expert entered.
   bool end_fill(int32_t slot, bool completed) {
-    const ExpertIndex expert = reserved_.at(slot);
+    const policy::ExpertIndex expert = reserved_.at(slot);
     reserved_.erase(slot);
-    if (!completed || slot_of(expert) != kNoSlot) return false;
+    if (!completed || slot_of(expert) != policy::kNoSlot) return false;
     resident_[slot] = expert;
     policy_->on_insert(expert, slot);
     return true;
@@ -129,38 +129,39 @@ class NaiveCache {
     evict(slot, ignored);
   }
 
-  int32_t slot_of(ExpertIndex expert) const {
+  int32_t slot_of(policy::ExpertIndex expert) const {
     for (const auto& [slot, held] : resident_) {
       if (held == expert) return slot;
     }
-    return kNoSlot;
+    return policy::kNoSlot;
   }
-  const std::map<int32_t, ExpertIndex>& resident() const { return resident_; }
-  const std::map<int32_t, ExpertIndex>& reserved() const { return reserved_; }
+  const std::map<int32_t, policy::ExpertIndex>& resident() const { return resident_; }
+  const std::map<int32_t, policy::ExpertIndex>& reserved() const { return reserved_; }
 
  private:
-  using Reserved = std::map<int32_t, ExpertIndex>;
+  using Reserved = std::map<int32_t, policy::ExpertIndex>;
 
-  std::vector<ExpertIndex> distinct(int32_t layer, const std::vector<int32_t>& ids) const {
-    std::vector<ExpertIndex> experts;
+  std::vector<policy::ExpertIndex> distinct(int32_t layer, const std::vector<int32_t>& ids) const {
+    std::vector<policy::ExpertIndex> experts;
     for (const int32_t id : ids) {
-      const ExpertIndex expert = layer * shape_.n_expert + id;
+      const policy::ExpertIndex expert = layer * shape_.n_expert + id;
       if (!std::ranges::contains(experts, expert)) experts.push_back(expert);
     }
     return experts;
   }
 
-  std::vector<ExpertIndex> misses(int32_t layer, const std::vector<int32_t>& ids) const {
-    std::vector<ExpertIndex> experts = distinct(layer, ids);
-    std::erase_if(experts, [&](ExpertIndex expert) { return slot_of(expert) != kNoSlot; });
+  std::vector<policy::ExpertIndex> misses(int32_t layer, const std::vector<int32_t>& ids) const {
+    std::vector<policy::ExpertIndex> experts = distinct(layer, ids);
+    std::erase_if(experts,
+                  [&](policy::ExpertIndex expert) { return slot_of(expert) != policy::kNoSlot; });
     return experts;
   }
 
   // Best first; of equal scores the higher expert.
-  std::vector<std::pair<double, ExpertIndex>> scored_misses(int32_t layer,
-                                                            const std::vector<int32_t>& ids) const {
-    std::vector<std::pair<double, ExpertIndex>> scored;
-    for (const ExpertIndex expert : misses(layer, ids)) {
+  std::vector<std::pair<double, policy::ExpertIndex>> scored_misses(
+      int32_t layer, const std::vector<int32_t>& ids) const {
+    std::vector<std::pair<double, policy::ExpertIndex>> scored;
+    for (const policy::ExpertIndex expert : misses(layer, ids)) {
       scored.push_back({policy_->score_after_use(expert), expert});
     }
     std::ranges::sort(scored, std::greater());
@@ -175,40 +176,42 @@ class NaiveCache {
     return slots;
   }
 
-  std::vector<Victim> places_for(int32_t layer, const std::vector<int32_t>& ids, size_t n) {
+  std::vector<policy::Victim> places_for(int32_t layer, const std::vector<int32_t>& ids, size_t n) {
     stamp_++;
-    for (const ExpertIndex expert : distinct(layer, ids)) {
+    for (const policy::ExpertIndex expert : distinct(layer, ids)) {
       const int32_t slot = slot_of(expert);
-      if (slot != kNoSlot) stamps_[static_cast<size_t>(slot)] = stamp_;
+      if (slot != policy::kNoSlot) stamps_[static_cast<size_t>(slot)] = stamp_;
     }
-    std::vector<Victim> places;
+    std::vector<policy::Victim> places;
     for (const int32_t slot : empty_slots()) {
       if (places.size() < n) places.push_back({.slot = slot});
     }
-    std::vector<Victim> victims(n - places.size());
+    std::vector<policy::Victim> victims(n - places.size());
     const int32_t found = policy_->choose_victims({stamps_, stamp_, layer}, victims);
     places.insert(places.end(), victims.begin(), victims.begin() + found);
     return places;
   }
 
-  bool admits(ExpertIndex expert, const Victim& place) const {
+  bool admits(policy::ExpertIndex expert, const policy::Victim& place) const {
     return policy_->admits(expert, place.expert < 0 ? nullptr : &place);
   }
 
   void use(int32_t layer, const std::vector<int32_t>& ids) {
-    std::vector<Use> uses;
-    for (const ExpertIndex expert : distinct(layer, ids)) uses.push_back({expert, slot_of(expert)});
+    std::vector<policy::Use> uses;
+    for (const policy::ExpertIndex expert : distinct(layer, ids))
+      uses.push_back({expert, slot_of(expert)});
     policy_->on_lookup(layer, uses);
   }
 
   void evict(int32_t slot, Served& served) {
-    const ExpertIndex expert = resident_.at(slot);
+    const policy::ExpertIndex expert = resident_.at(slot);
     served.evictions.push_back({expert, slot});
     resident_.erase(slot);
     policy_->on_evict(expert, slot);
   }
 
-  void place(std::vector<ExpertIndex> experts, const std::vector<Victim>& places, Served& served) {
+  void place(std::vector<policy::ExpertIndex> experts, const std::vector<policy::Victim>& places,
+             Served& served) {
     std::vector<int32_t> slots;
     for (size_t i = 0; i < experts.size(); i++) {
       if (places[i].expert >= 0) evict(places[i].slot, served);
@@ -223,16 +226,16 @@ class NaiveCache {
     }
   }
 
-  PolicyShape shape_;
-  std::unique_ptr<Policy> policy_;
-  std::map<int32_t, ExpertIndex> resident_;  // by slot
-  Reserved reserved_;                        // by slot
+  policy::PolicyShape shape_;
+  std::unique_ptr<policy::Policy> policy_;
+  std::map<int32_t, policy::ExpertIndex> resident_;  // by slot
+  Reserved reserved_;                                // by slot
   std::vector<uint64_t> stamps_;
   uint64_t stamp_ = 1;
   std::vector<int64_t> carry_;
 };
 
-NaiveCache::Served served_by(const LookupPlan& plan, const PolicyShape& shape) {
+NaiveCache::Served served_by(const LookupPlan& plan, const policy::PolicyShape& shape) {
   NaiveCache::Served served;
   for (const Upload& upload : plan.uploads) served.uploads.push_back({upload.expert, upload.slot});
   served.cpu_experts.assign(plan.cpu_experts.begin(), plan.cpu_experts.end());
@@ -247,7 +250,7 @@ NaiveCache::Served served_by(const LookupPlan& plan, const PolicyShape& shape) {
 }
 
 // Random ids [n_tokens, k], the experts of a token distinct.
-std::vector<int32_t> random_ids(Random& random, const PolicyShape& shape, int32_t n_tokens,
+std::vector<int32_t> random_ids(Random& random, const policy::PolicyShape& shape, int32_t n_tokens,
                                 int32_t k, int step) {
   std::vector<int32_t> ids;
   for (int32_t token = 0; token < n_tokens; token++) {
@@ -264,11 +267,11 @@ std::vector<int32_t> random_ids(Random& random, const PolicyShape& shape, int32_
 class ExpertCacheModel : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(ExpertCacheModel, DecidesAsANaiveCacheDoes) {
-  Random random(test::test_seed());
+  Random random(policy::test::test_seed());
   for (int round = 0; round < 8; round++) {
     SCOPED_TRACE(testing::Message() << "round " << round);
-    PolicyShape shape{.n_layers = 1 + static_cast<int32_t>(random.below(4)),
-                      .n_expert = 6 + static_cast<int32_t>(random.below(30))};
+    policy::PolicyShape shape{.n_layers = 1 + static_cast<int32_t>(random.below(4)),
+                              .n_expert = 6 + static_cast<int32_t>(random.below(30))};
     shape.n_slots =
         2 + static_cast<int32_t>(random.below(static_cast<uint64_t>(shape.n_experts() / 2)));
     const auto k = 1 + static_cast<int32_t>(random.below(4));
@@ -337,7 +340,7 @@ TEST_P(ExpertCacheModel, DecidesAsANaiveCacheDoes) {
         ASSERT_EQ(served.evictions, expected.evictions);
         ASSERT_EQ(served.fills, expected.fills);
       }
-      for (ExpertIndex expert = 0; expert < shape.n_experts(); expert++) {
+      for (policy::ExpertIndex expert = 0; expert < shape.n_experts(); expert++) {
         ASSERT_EQ(cache.slots(0).slot_of(expert), naive.slot_of(expert));
       }
     }
@@ -359,4 +362,4 @@ INSTANTIATE_TEST_SUITE_P(Policies, ExpertCacheModel,
                          });
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::cache

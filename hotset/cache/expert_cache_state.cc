@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace hotset {
+namespace hotset::cache {
 
 void ExpertCache::State::resize_scratch() {
   int32_t n_expert = 0;
@@ -43,12 +43,12 @@ void ExpertCache::State::split_hits_and_misses(GroupState& group, int32_t layer_
   uses.clear();
   hits.clear();
   misses.clear();
-  const ExpertIndex first_expert = layer_index * group.spec.n_expert;
+  const policy::ExpertIndex first_expert = layer_index * group.spec.n_expert;
   for (const Selected& one : selected) {
-    const ExpertIndex expert = first_expert + one.expert;
+    const policy::ExpertIndex expert = first_expert + one.expert;
     const int32_t slot = group.table.slot_of(expert);
     uses.push_back({expert, slot});
-    if (slot != kNoSlot) {
+    if (slot != policy::kNoSlot) {
       group.needed_stamps[index(slot)] = serial;
       hits.push_back({one.expert, slot, one.n_pairs});
     } else {
@@ -68,18 +68,19 @@ void ExpertCache::State::split_hits_and_misses(GroupState& group, int32_t layer_
 void ExpertCache::State::find_places(GroupState& group, int32_t layer_index) {
   places.clear();
   if (misses.empty() || !group.policy) return;
-  int32_t slot = group.table.full() ? kNoSlot : group.table.first_empty();
-  while (slot != kNoSlot && places.size() < misses.size()) {
+  int32_t slot = group.table.full() ? policy::kNoSlot : group.table.first_empty();
+  while (slot != policy::kNoSlot && places.size() < misses.size()) {
     places.push_back({.slot = slot});
     slot = group.table.first_empty(slot + 1);
   }
   // victims[i] belongs to places[i]; those of empty slots are not used.
   const size_t n_empty = places.size();
   if (n_empty == misses.size()) return;
-  const std::span<Victim> wanted = std::span(victims).subspan(n_empty, misses.size() - n_empty);
+  const std::span<policy::Victim> wanted =
+      std::span(victims).subspan(n_empty, misses.size() - n_empty);
   const int32_t n =
       group.policy->choose_victims({group.needed_stamps, serial, layer_index}, wanted);
-  for (const Victim& victim : wanted.first(index(n))) {
+  for (const policy::Victim& victim : wanted.first(index(n))) {
     places.push_back({victim.slot, victim.expert, victim.score});
   }
 }
@@ -99,7 +100,7 @@ Status ExpertCache::State::mark_cpu(std::span<const int32_t> experts) {
   for (const int32_t expert : experts) {
     const bool is_selected =
         expert >= 0 && expert < group.spec.n_expert && selected_stamps[index(expert)] == serial;
-    if (!is_selected || uses[index(selected_at[index(expert)])].slot != kNoSlot) {
+    if (!is_selected || uses[index(selected_at[index(expert)])].slot != policy::kNoSlot) {
       return make_error(ErrorCode::kInvalidArgument,
                         "layer {}: expert {} is given to the CPU, but is not a miss of the lookup",
                         lookup.layer, expert);
@@ -114,7 +115,7 @@ Status ExpertCache::State::mark_cpu(std::span<const int32_t> experts) {
   return {};
 }
 
-const Victim* ExpertCache::State::victim_of(size_t place) const {
+const policy::Victim* ExpertCache::State::victim_of(size_t place) const {
   return places[place].evicts < 0 ? nullptr : &victims[place];
 }
 
@@ -124,7 +125,8 @@ bool ExpertCache::State::is_uploaded(const Miss& miss) const {
 
 // Fills upload_experts with the misses that get a place, the best-scored first, and returns how
 // many places they use. The others are marked for the CPU.
-size_t ExpertCache::State::choose_uploads(const GroupState& group, ExpertIndex first_expert) {
+size_t ExpertCache::State::choose_uploads(const GroupState& group,
+                                          policy::ExpertIndex first_expert) {
   upload_experts.clear();
   for (size_t i = misses.size(); i-- > 0;) {
     Selected& one = selected[index(selected_at[index(misses[i].expert)])];
@@ -141,7 +143,7 @@ size_t ExpertCache::State::choose_uploads(const GroupState& group, ExpertIndex f
 }
 
 // The same for a prefill: empty slots only, the most-routed first.
-size_t ExpertCache::State::choose_inserts(const GroupState& group, ExpertIndex first_expert,
+size_t ExpertCache::State::choose_inserts(const GroupState& group, policy::ExpertIndex first_expert,
                                           int32_t max_inserts) {
   upload_experts.clear();
   order.clear();
@@ -178,7 +180,7 @@ void ExpertCache::State::vacate(GroupState& group, const Place& place) {
 
 // Ascending experts go to ascending slots, so that neighbours' copies merge where they can. Which
 // of the chosen slots an expert gets changes no later decision: policies rank experts.
-void ExpertCache::State::place_uploads(GroupState& group, ExpertIndex first_expert,
+void ExpertCache::State::place_uploads(GroupState& group, policy::ExpertIndex first_expert,
                                        size_t n_places) {
   uploads.clear();
   for (size_t i = 0; i < n_places; i++) {
@@ -198,16 +200,16 @@ void ExpertCache::State::place_uploads(GroupState& group, ExpertIndex first_expe
   }
 }
 
-void ExpertCache::State::queue_fills(GroupState& group, ExpertIndex first_expert, size_t n_places,
-                                     int32_t max_fills) {
+void ExpertCache::State::queue_fills(GroupState& group, policy::ExpertIndex first_expert,
+                                     size_t n_places, int32_t max_fills) {
   for (size_t i = misses.size(); i-- > 0;) {
     if (fills.size() == index(max_fills) || n_places == places.size()) break;
     const Miss& miss = misses[i];
-    if (is_uploaded(miss) || miss.fill_slot != kNoSlot) continue;
+    if (is_uploaded(miss) || miss.fill_slot != policy::kNoSlot) continue;
     const Place& place = places[n_places];
     // The others do not score higher, and would replace the same victim.
     if (place.evicts >= 0 && miss.score <= place.score) break;
-    const ExpertIndex expert = first_expert + miss.expert;
+    const policy::ExpertIndex expert = first_expert + miss.expert;
     if (!group.policy->admits(expert, victim_of(n_places))) continue;
     vacate(group, place);
     group.table.reserve(expert, place.slot);
@@ -264,7 +266,7 @@ Result<GroupState*> ExpertCache::State::find_slot(int32_t group, int32_t slot) {
 
 Result<CacheCounts*> ExpertCache::State::release_fill(int32_t group, int32_t slot) {
   HOTSET_TRY(GroupState * found, find_slot(group, slot));
-  const ExpertIndex expert = found->table.reserved_expert(slot);
+  const policy::ExpertIndex expert = found->table.reserved_expert(slot);
   if (expert < 0) {
     return make_error(ErrorCode::kInvalidArgument, "group {}: slot {} is not reserved for a fill",
                       group, slot);
@@ -275,4 +277,4 @@ Result<CacheCounts*> ExpertCache::State::release_fill(int32_t group, int32_t slo
   return &layers[index(layer)].counts[found->fill_batch[index(slot)]];
 }
 
-}  // namespace hotset
+}  // namespace hotset::cache

@@ -12,7 +12,7 @@
 
 #include "hotset/cache/expert_cache.h"
 
-namespace hotset {
+namespace hotset::cache {
 
 // A number that is not negative, as an index.
 constexpr size_t index(int32_t i) { return static_cast<size_t>(i); }
@@ -21,10 +21,10 @@ struct GroupState {
   GroupSpec spec;
   std::vector<int32_t> layers;  // ascending
   SlotTable table;
-  std::unique_ptr<Policy> policy;       // nullptr without slots
-  std::vector<uint64_t> needed_stamps;  // [n_slots] lookup that needs the slot
-  std::vector<int64_t> entered_at;      // [n_slots] clock of the expert's layer
-  std::vector<BatchClass> fill_batch;   // [n_slots] of the lookup that queued the slot's fill
+  std::unique_ptr<policy::Policy> policy;  // nullptr without slots
+  std::vector<uint64_t> needed_stamps;     // [n_slots] lookup that needs the slot
+  std::vector<int64_t> entered_at;         // [n_slots] clock of the expert's layer
+  std::vector<BatchClass> fill_batch;      // [n_slots] of the lookup that queued the slot's fill
 };
 
 struct LayerState {
@@ -56,10 +56,10 @@ struct ExpertCache::State {
   std::vector<uint64_t> selected_stamps;  // [n_expert]
   std::vector<int32_t> selected_at;       // [n_expert] in `selected`, if stamped
   std::vector<Selected> selected;         // in order of first appearance
-  std::vector<Use> uses;                  // the same experts
+  std::vector<policy::Use> uses;          // the same experts
   std::vector<Hit> hits;
   std::vector<Miss> misses;
-  std::vector<Victim> victims;
+  std::vector<policy::Victim> victims;
   std::vector<Place> places;
   std::vector<int32_t> order;  // misses by preference
   std::vector<int32_t> upload_experts;
@@ -81,20 +81,22 @@ struct ExpertCache::State {
   void find_places(GroupState& group, int32_t layer_index);
   Status check_current(const Lookup& asked) const;
   Status mark_cpu(std::span<const int32_t> experts);
-  size_t choose_uploads(const GroupState& group, ExpertIndex first_expert);
-  size_t choose_inserts(const GroupState& group, ExpertIndex first_expert, int32_t max_inserts);
+  size_t choose_uploads(const GroupState& group, policy::ExpertIndex first_expert);
+  size_t choose_inserts(const GroupState& group, policy::ExpertIndex first_expert,
+                        int32_t max_inserts);
   void vacate(GroupState& group, const Place& place);
-  void place_uploads(GroupState& group, ExpertIndex first_expert, size_t n_places);
-  void queue_fills(GroupState& group, ExpertIndex first_expert, size_t n_places, int32_t max_fills);
+  void place_uploads(GroupState& group, policy::ExpertIndex first_expert, size_t n_places);
+  void queue_fills(GroupState& group, policy::ExpertIndex first_expert, size_t n_places,
+                   int32_t max_fills);
   // Experts without a slot are counted as `without_slot`.
   LookupPlan finish(LayerState& layer, GroupState& group, uint64_t CacheCounts::* without_slot);
-  const Victim* victim_of(size_t place) const;
+  const policy::Victim* victim_of(size_t place) const;
   bool is_uploaded(const Miss& miss) const;
   Result<GroupState*> find_slot(int32_t group, int32_t slot);
   // Makes a reserved slot empty; returns where its fill is counted.
   Result<CacheCounts*> release_fill(int32_t group, int32_t slot);
 };
 
-}  // namespace hotset
+}  // namespace hotset::cache
 
 #endif  // HOTSET_CACHE_EXPERT_CACHE_STATE_H_

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-namespace hotset {
+namespace hotset::cache {
 namespace {
 
 using ::testing::ElementsAre;
@@ -66,7 +66,7 @@ TEST(ExpertCache, UploadsMissesInAscendingOrderIntoTheFirstEmptySlots) {
   EXPECT_THAT(plan.cpu_experts, IsEmpty());
   EXPECT_THAT(plan.evictions, IsEmpty());
   EXPECT_THAT(cache.slot_map(3), ElementsAre(-1, -1, 0, -1, 1, -1, 2, -1));
-  EXPECT_EQ(cache.slot_map(1)[2], kNoSlot) << "experts of another layer are other experts";
+  EXPECT_EQ(cache.slot_map(1)[2], policy::kNoSlot) << "experts of another layer are other experts";
   EXPECT_EQ(cache.clock(3), 1);
   EXPECT_EQ(cache.clock(1), 0);
 }
@@ -99,7 +99,7 @@ TEST(ExpertCache, ClassifyingChangesNothing) {
   EXPECT_EQ(second.places[0].slot, first_place);
   EXPECT_EQ(cache.clock(0), 1);
   EXPECT_EQ(cache.total_counts().lookups, 1U);
-  EXPECT_EQ(cache.slot_map(0)[5], kNoSlot);
+  EXPECT_EQ(cache.slot_map(0)[5], policy::kNoSlot);
 }
 
 TEST(ExpertCache, AnOutdatedLookupIsRefused) {
@@ -182,7 +182,7 @@ TEST(ExpertCache, LeavesToTheCpuWhatItIsTold) {
   const LookupPlan plan = serve(cache, 0, {1, 3, 5}, {.cpu_experts = cpu});
   EXPECT_THAT(experts(plan.uploads), ElementsAre(3));
   EXPECT_THAT(plan.cpu_experts, ElementsAre(1, 5));
-  EXPECT_EQ(cache.slot_map(0)[5], kNoSlot);
+  EXPECT_EQ(cache.slot_map(0)[5], policy::kNoSlot);
 }
 
 TEST(ExpertCache, NeverEvictsWhatTheLookupNeeds) {
@@ -286,7 +286,7 @@ TEST(ExpertCache, QueuesFillsForTheBestOfTheCpuLane) {
   EXPECT_EQ(plan.fills[0].key, (ExpertKey{0, 5}));
   EXPECT_EQ(plan.fills[0].slot, 0) << "in the place of 0";
   EXPECT_THAT(plan.evictions, SizeIs(1));
-  EXPECT_EQ(cache.slot_map(0)[5], kNoSlot) << "not before it has completed";
+  EXPECT_EQ(cache.slot_map(0)[5], policy::kNoSlot) << "not before it has completed";
   EXPECT_EQ(cache.slots(0).n_reserved(), 1);
 
   const Lookup waiting = classify(cache, 0, {5});
@@ -365,7 +365,7 @@ TEST(ExpertCache, ADroppedExpertIsMissing) {
   ExpertCache cache = make_cache({0}, 8, 4);
   serve(cache, 0, {1, 2});
   ASSERT_TRUE(cache.drop(0, 0));
-  EXPECT_EQ(cache.slot_map(0)[1], kNoSlot);
+  EXPECT_EQ(cache.slot_map(0)[1], policy::kNoSlot);
   const auto again = cache.drop(0, 0);
   ASSERT_FALSE(again);
   EXPECT_THAT(again.error().message, HasSubstr("slot 0 holds no expert"));
@@ -490,4 +490,4 @@ TEST(FixedShare, RefusesWhatIsNoShare) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::cache

@@ -4,7 +4,7 @@
 
 #include "hotset/cache/expert_cache.h"
 
-namespace hotset {
+namespace hotset::cache {
 
 FixedShare::FixedShare(uint32_t share_65536, int32_t n_layers)
     : share_65536_(share_65536), carry_(static_cast<size_t>(n_layers)) {}
@@ -27,4 +27,4 @@ int32_t FixedShare::take(const Lookup& lookup) {
   return static_cast<int32_t>(parts / 65536);
 }
 
-}  // namespace hotset
+}  // namespace hotset::cache

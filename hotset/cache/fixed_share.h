@@ -10,7 +10,7 @@
 
 #include "hotset/base/error.h"
 
-namespace hotset {
+namespace hotset::cache {
 
 struct Lookup;
 
@@ -32,6 +32,6 @@ class FixedShare {
   std::vector<uint32_t> carry_;  // [n_layers]
 };
 
-}  // namespace hotset
+}  // namespace hotset::cache
 
 #endif  // HOTSET_CACHE_FIXED_SHARE_H_

@@ -5,7 +5,7 @@
 #include <set>
 #include <utility>
 
-namespace hotset {
+namespace hotset::cache {
 namespace {
 
 template <typename Found>
@@ -247,4 +247,4 @@ Result<std::vector<GroupSpec>> form_groups(std::span<const MoeLayer> layers,
   return groups;
 }
 
-}  // namespace hotset
+}  // namespace hotset::cache

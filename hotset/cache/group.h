@@ -11,7 +11,7 @@
 #include "hotset/base/error.h"
 #include "hotset/base/units.h"
 
-namespace hotset {
+namespace hotset::cache {
 
 // The MoE layers of one device whose expert tensors have the same types and shapes. Trace groups
 // (MCT1) have the same fields.
@@ -97,6 +97,6 @@ Result<std::vector<GroupSpec>> form_groups(std::span<const MoeLayer> layers,
                                            std::span<const DeviceShare> devices, Bytes budget,
                                            int32_t k);
 
-}  // namespace hotset
+}  // namespace hotset::cache
 
 #endif  // HOTSET_CACHE_GROUP_H_

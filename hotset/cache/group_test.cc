@@ -10,7 +10,7 @@
 
 #include "hotset/policy/policy_testing.h"
 
-namespace hotset {
+namespace hotset::cache {
 namespace {
 
 using ::testing::ElementsAre;
@@ -49,7 +49,7 @@ int64_t slots_by_trying(Bytes budget, const GroupSpec& group, int32_t k, int32_t
 }
 
 TEST(SlotsForBudget, IsTheLargestNumberThatFits) {
-  Random random(test::test_seed());
+  Random random(policy::test::test_seed());
   for (int round = 0; round < 3000; round++) {
     GroupSpec group{.n_expert = 1 + static_cast<int32_t>(random.below(40)),
                     .layers = {0, 1, 2},
@@ -242,4 +242,4 @@ TEST(FormGroups, RefusesWhatIsInconsistent) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::cache

@@ -11,7 +11,7 @@
 
 #include "hotset/policy/policy.h"
 
-namespace hotset {
+namespace hotset::cache {
 
 class SlotTable {
  public:
@@ -25,26 +25,28 @@ class SlotTable {
   bool full() const { return n_empty_ == 0; }
 
   // The slot of `expert`, or kNoSlot. A reserved slot does not count.
-  int32_t slot_of(ExpertIndex expert) const { return slot_of_[static_cast<size_t>(expert)]; }
+  int32_t slot_of(policy::ExpertIndex expert) const {
+    return slot_of_[static_cast<size_t>(expert)];
+  }
   // The slot that is reserved for `expert`, or kNoSlot.
-  int32_t reserved_for(ExpertIndex expert) const {
+  int32_t reserved_for(policy::ExpertIndex expert) const {
     return reserved_for_[static_cast<size_t>(expert)];
   }
   // The expert in `slot`, or -1 for an empty or reserved slot.
-  ExpertIndex expert_in(int32_t slot) const;
+  policy::ExpertIndex expert_in(int32_t slot) const;
   // The expert that `slot` is reserved for, or -1.
-  ExpertIndex reserved_expert(int32_t slot) const;
+  policy::ExpertIndex reserved_expert(int32_t slot) const;
   // The empty slot with the lowest number at or above `from`, or kNoSlot.
   int32_t first_empty(int32_t from = 0) const;
   // [n_experts], kNoSlot for missing ones.
   std::span<const int32_t> slots_of_experts() const { return slot_of_; }
 
   // Requires: `slot` is empty, `expert` is in no slot.
-  void insert(ExpertIndex expert, int32_t slot);
+  void insert(policy::ExpertIndex expert, int32_t slot);
   // The slot becomes empty. Requires: it holds an expert. Returns that expert.
-  ExpertIndex evict(int32_t slot);
+  policy::ExpertIndex evict(int32_t slot);
   // Requires: `slot` is empty, no slot is reserved for `expert`.
-  void reserve(ExpertIndex expert, int32_t slot);
+  void reserve(policy::ExpertIndex expert, int32_t slot);
   // The slot becomes empty. Requires: it is reserved.
   void release(int32_t slot);
   // All slots empty.
@@ -53,7 +55,7 @@ class SlotTable {
  private:
   enum class SlotState : uint8_t { kEmpty, kReserved, kResident };
   struct Slot {
-    ExpertIndex expert = -1;
+    policy::ExpertIndex expert = -1;
     SlotState state = SlotState::kEmpty;
   };
   void mark_empty(int32_t slot);
@@ -67,6 +69,6 @@ class SlotTable {
   int32_t n_reserved_ = 0;
 };
 
-}  // namespace hotset
+}  // namespace hotset::cache
 
 #endif  // HOTSET_CACHE_SLOT_TABLE_H_

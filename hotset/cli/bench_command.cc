@@ -1,4 +1,5 @@
 #include "hotset/cli/bench_command.h"
+#include "hotset/base/text_file.h"
 
 #include <CLI/CLI.hpp>
 #include <cerrno>
@@ -6,28 +7,28 @@
 #include <memory>
 #include <utility>
 
+#include "hotset/base/interrupt.h"
 #include "hotset/base/log.h"
-#include "hotset/cli/bench_report.h"
-#include "hotset/cli/bench_run.h"
 #include "hotset/cli/command.h"
-#include "hotset/cli/interrupt.h"
 #include "hotset/cli/model_flags.h"
+#include "hotset/measure/bench_report.h"
+#include "hotset/measure/bench_run.h"
 
 namespace hotset::cli {
 namespace {
 
-std::string text_of(const BenchResult& result, BenchFormat format) {
+std::string text_of(const measure::BenchResult& result, measure::BenchFormat format) {
   switch (format) {
-    case BenchFormat::kCsv:
-      return bench_csv(result);
-    case BenchFormat::kMarkdown:
-      return bench_markdown(result);
-    case BenchFormat::kJson:
-      return bench_json(result);
-    case BenchFormat::kTable:
+    case measure::BenchFormat::kCsv:
+      return measure::bench_csv(result);
+    case measure::BenchFormat::kMarkdown:
+      return measure::bench_markdown(result);
+    case measure::BenchFormat::kJson:
+      return measure::bench_json(result);
+    case measure::BenchFormat::kTable:
       break;
   }
-  return bench_table(result);
+  return measure::bench_table(result);
 }
 
 int print(const std::string& text) {
@@ -49,7 +50,7 @@ CLI::Option* add_list(CLI::App& command, const std::string& name, std::vector<T>
       ->capture_default_str();
 }
 
-void add_lists(CLI::App& command, BenchOptions& o) {
+void add_lists(CLI::App& command, measure::BenchOptions& o) {
   // Those of every command take one value.
   for (const char* name : {"--device", "--threads", "--ubatch-size", "--moe-cache-mib",
                            "--moe-cache-cpu-share", "--stats", "--moe-cache-trace", "--profile"}) {
@@ -69,29 +70,31 @@ void add_lists(CLI::App& command, BenchOptions& o) {
 
 }  // namespace
 
-Result<BenchOutput> bench(const BenchOptions& options) {
-  if (!why_not_measured().empty()) {
+Result<BenchOutput> bench(const measure::BenchOptions& options) {
+  if (!measure::why_not_measured().empty()) {
     return make_error(ErrorCode::kUnsupported,
                       "bench: this is {}, expected a release build (scripts/build release)",
-                      why_not_measured());
+                      measure::why_not_measured());
   }
   const InterruptScope interrupt;
-  HOTSET_TRY(const BenchResult result,
-             run_bench(options, [](size_t i, size_t n, const BenchCase& what) {
-               log_info("{} of {}: {}, {}, cache {} MiB, share {}", i + 1, n, test_name(what),
-                        what.device.empty() ? "CPU" : what.device, what.cache_mib, what.cpu_share);
+  HOTSET_TRY(const measure::BenchResult result,
+             measure::run_bench(options, [](size_t i, size_t n, const measure::BenchCase& what) {
+               log_info("{} of {}: {}, {}, cache {} MiB, share {}", i + 1, n,
+                        measure::test_name(what), what.device.empty() ? "CPU" : what.device,
+                        what.cache_mib, what.cpu_share);
              }));
   return BenchOutput{.text = text_of(result, options.format), .interrupted = result.interrupted};
 }
 
-Result<std::string> bench_compare(const std::vector<std::string>& paths, BenchFormat format) {
+Result<std::string> bench_compare(const std::vector<std::string>& paths,
+                                  measure::BenchFormat format) {
   HOTSET_TRY(const std::string a, read_text(paths.at(0)));
   HOTSET_TRY(const std::string b, read_text(paths.at(1)));
-  return compare_bench(paths[0], a, paths[1], b, format);
+  return measure::compare_bench(paths[0], a, paths[1], b, format);
 }
 
 void add_bench_command(CLI::App& app, int& exit_status) {
-  auto o = std::make_shared<BenchOptions>();
+  auto o = std::make_shared<measure::BenchOptions>();
   auto compared = std::make_shared<std::vector<std::string>>();
   CLI::App* command = app.add_subcommand(
       "bench", "How fast a model is: every combination of the lists, and how fast it could be");
@@ -109,12 +112,12 @@ void add_bench_command(CLI::App& app, int& exit_status) {
   command->add_flag("--random-tokens", o->random_tokens,
                     "Compute uniformly random tokens: they route unlike text");
   command->add_option("-s,--seed", o->seed, "Seed of the random tokens")->capture_default_str();
-  const auto format = [&](const char* name, BenchFormat value, const char* help) {
+  const auto format = [&](const char* name, measure::BenchFormat value, const char* help) {
     return command->add_flag_callback(name, [o, value] { o->format = value; }, help);
   };
-  CLI::Option* csv = format("--csv", BenchFormat::kCsv, "Print CSV");
-  CLI::Option* markdown = format("--markdown", BenchFormat::kMarkdown, "Print Markdown");
-  CLI::Option* json = format("--json", BenchFormat::kJson, "Print JSON, an array of rows");
+  CLI::Option* csv = format("--csv", measure::BenchFormat::kCsv, "Print CSV");
+  CLI::Option* markdown = format("--markdown", measure::BenchFormat::kMarkdown, "Print Markdown");
+  CLI::Option* json = format("--json", measure::BenchFormat::kJson, "Print JSON, an array of rows");
   csv->excludes(markdown)->excludes(json);
   markdown->excludes(json);
   command

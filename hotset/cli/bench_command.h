@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "hotset/base/error.h"
-#include "hotset/cli/bench_options.h"
+#include "hotset/measure/bench_options.h"
 
 namespace CLI {
 class App;
@@ -21,10 +21,11 @@ struct BenchOutput {
   std::string text;
   bool interrupted = false;
 };
-Result<BenchOutput> bench(const BenchOptions& options);
+Result<BenchOutput> bench(const measure::BenchOptions& options);
 
 // `paths`: the two files. Errors: those of read_text() and compare_bench().
-Result<std::string> bench_compare(const std::vector<std::string>& paths, BenchFormat format);
+Result<std::string> bench_compare(const std::vector<std::string>& paths,
+                                  measure::BenchFormat format);
 
 // `exit_status` must live until the command has run.
 void add_bench_command(CLI::App& app, int& exit_status);

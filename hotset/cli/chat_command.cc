@@ -1,4 +1,6 @@
 #include "hotset/cli/chat_command.h"
+#include "hotset/base/text_file.h"
+#include "hotset/engine/weights/model_tokenizer.h"
 
 #include <unistd.h>
 
@@ -12,7 +14,7 @@
 #include "hotset/base/log.h"
 #include "hotset/cli/chat_session.h"
 #include "hotset/cli/command.h"
-#include "hotset/engine/chat_template_source.h"
+#include "hotset/engine/weights/chat_template_source.h"
 
 namespace hotset::cli {
 namespace {
@@ -70,7 +72,7 @@ class Chat {
   Status report(const ChatReply& reply);
 
   const RunOptions& options_;
-  std::optional<EngineSession> engine_session_;
+  std::optional<measure::EngineSession> engine_session_;
   std::optional<text::Tokenizer> tokenizer_;
   std::optional<ChatSession> session_;
   std::optional<std::string> first_message_;
@@ -93,10 +95,10 @@ Status Chat::start() {
   std::optional<text::ChatTemplate> chat_template;
   HOTSET_TRY(
       engine_session_,
-      EngineSession::start(
+      measure::EngineSession::start(
           options_.model, engine_flags, [&](const engine::ModelDescription& model) -> Status {
             HOTSET_RETURN_IF_ERROR(check_logit_bias(sampling.options, model.spec));
-            HOTSET_TRY(tokenizer_, model_tokenizer(model));
+            HOTSET_TRY(tokenizer_, engine::model_tokenizer(model));
             HOTSET_TRY(chat_template,
                        engine::load_chat_template(model.file, *tokenizer_, options_.chat_template));
             return {};

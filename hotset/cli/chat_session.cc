@@ -57,7 +57,7 @@ struct ChatSession::Messages {
   }
 };
 
-ChatSession::ChatSession(EngineSession& session, const text::Tokenizer& tokenizer,
+ChatSession::ChatSession(measure::EngineSession& session, const text::Tokenizer& tokenizer,
                          text::ChatTemplate chat_template, engine::Sampler sampler,
                          ChatSessionOptions options)
     : session_(&session),

@@ -11,9 +11,10 @@
 #include <vector>
 
 #include "hotset/base/error.h"
-#include "hotset/cli/model_options.h"
-#include "hotset/engine/engine.h"
-#include "hotset/engine/sampler.h"
+#include "hotset/engine/run/engine.h"
+#include "hotset/engine/run/sampler.h"
+#include "hotset/measure/engine_session.h"
+#include "hotset/measure/model_options.h"
 #include "hotset/text/chat_template.h"
 #include "hotset/text/reply_format.h"
 #include "hotset/text/tokenizer.h"
@@ -44,7 +45,7 @@ class ChatSession {
   using Show = std::function<Status(std::string_view text)>;
 
   // Requires: session and tokenizer outlive this; nobody else uses sequence 0 of the engine.
-  ChatSession(EngineSession& session, const text::Tokenizer& tokenizer,
+  ChatSession(measure::EngineSession& session, const text::Tokenizer& tokenizer,
               text::ChatTemplate chat_template, engine::Sampler sampler,
               ChatSessionOptions options);
   ~ChatSession();
@@ -78,7 +79,7 @@ class ChatSession {
   Status generate(std::span<const float> logits, text::ReplyFormat format, const Show& show,
                   ChatReply& reply);
 
-  EngineSession* session_;
+  measure::EngineSession* session_;
   engine::Engine* engine_;
   const text::Tokenizer* tokenizer_;
   text::ChatTemplate template_;

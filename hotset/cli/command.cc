@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cerrno>
+#include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -18,9 +19,9 @@
 #include <utility>
 
 #include "hotset/base/log.h"
+#include "hotset/base/nearest.h"
 #include "hotset/base/printable.h"
 #include "hotset/cli/foreign_flags.h"
-#include "hotset/cli/nearest.h"
 
 namespace hotset::cli {
 namespace {
@@ -214,6 +215,39 @@ void add_environment_variables(CLI::App& command) {
   }
   command.parse_complete_callback([&command] { check_environment(command); });
   for (CLI::App* subcommand : command.get_subcommands({})) add_environment_variables(*subcommand);
+}
+
+Result<std::vector<int32_t>> parse_ids(std::string_view flag, std::string_view list) {
+  std::vector<int32_t> ids;
+  while (!list.empty()) {
+    const size_t comma = list.find(',');
+    std::string_view part = list.substr(0, comma);
+    list = comma == std::string_view::npos ? std::string_view() : list.substr(comma + 1);
+    const size_t first = part.find_first_not_of(" \t\n");
+    part = first == std::string_view::npos
+               ? std::string_view()
+               : part.substr(first, part.find_last_not_of(" \t\n") - first + 1);
+    int32_t id = 0;
+    const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), id);
+    if (error != std::errc() || end != part.data() + part.size()) {
+      return make_error(ErrorCode::kInvalidArgument,
+                        "{}: found '{}', expected token ids separated by commas", flag, part);
+    }
+    ids.push_back(id);
+  }
+  if (ids.empty()) {
+    return make_error(ErrorCode::kInvalidArgument, "{}: found nothing, expected token ids", flag);
+  }
+  return ids;
+}
+
+Status check_ids(std::string_view flag, std::span<const int32_t> ids, int64_t n_vocab) {
+  for (const int32_t id : ids) {
+    if (id >= 0 && id < n_vocab) continue;
+    return make_error(ErrorCode::kInvalidArgument, "{}: found token id {}, expected 0 to {}", flag,
+                      id, n_vocab - 1);
+  }
+  return {};
 }
 
 }  // namespace hotset::cli

@@ -7,7 +7,10 @@
 #ifndef HOTSET_CLI_COMMAND_H_
 #define HOTSET_CLI_COMMAND_H_
 
+#include <cstdint>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "hotset/base/error.h"
@@ -50,6 +53,12 @@ void warn_of_misspelt_variables(const CLI::App& app);
 // --cache-mib reads HOTSET_CACHE_MIB. The flag on the command line wins. Flags that exclude others
 // have none: they say what to work on, and a variable would contradict the command line.
 void add_environment_variables(CLI::App& command);
+
+// "1,2,3" to ids. Errors: kInvalidArgument, naming `flag` and the part that is no number.
+Result<std::vector<int32_t>> parse_ids(std::string_view flag, std::string_view list);
+
+// That ids are tokens of a model. Errors: kInvalidArgument, naming `flag`, the id and the range.
+Status check_ids(std::string_view flag, std::span<const int32_t> ids, int64_t n_vocab);
 
 }  // namespace hotset::cli
 

@@ -1,15 +1,16 @@
 #include "hotset/cli/config_file.h"
+#include "hotset/base/text_file.h"
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdlib>
 #include <string_view>
 
+#include "hotset/base/nearest.h"
 #include "hotset/base/printable.h"
 #include "hotset/cli/command.h"
 #include "hotset/cli/foreign_flags.h"
-#include "hotset/cli/model_options.h"
-#include "hotset/cli/nearest.h"
+#include "hotset/measure/model_options.h"
 
 namespace hotset::cli {
 namespace {

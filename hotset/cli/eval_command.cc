@@ -12,10 +12,15 @@
 #include <vector>
 
 #include "hotset/base/clock.h"
+#include "hotset/base/interrupt.h"
 #include "hotset/base/log.h"
+#include "hotset/base/text_file.h"
+#include "hotset/cli/command.h"
 #include "hotset/cli/run_command.h"
-#include "hotset/engine/default_context.h"
-#include "hotset/engine/sampler.h"
+#include "hotset/engine/run/default_context.h"
+#include "hotset/engine/run/sampler.h"
+#include "hotset/engine/weights/model_tokenizer.h"
+#include "hotset/measure/engine_session.h"
 #include "hotset/text/tokenizer.h"
 
 namespace hotset::cli {
@@ -63,7 +68,7 @@ class Evaluation {
   Result<std::span<const float>> step(std::span<const engine::BatchToken> batch);
 
   const EvalOptions& options_;
-  std::optional<EngineSession> session_;
+  std::optional<measure::EngineSession> session_;
   FilePtr logits_file_;
   FilePtr routing_file_;
   std::map<int64_t, std::vector<int32_t>> routing_;
@@ -96,10 +101,10 @@ Status Evaluation::start() {
       all.insert(all.end(), ids.begin(), ids.end());
     };
   }
-  HOTSET_TRY(session_, EngineSession::start(options_.model, std::move(engine_flags),
-                                            [&](const engine::ModelDescription& model) {
-                                              return read_tokens(model);
-                                            }));
+  HOTSET_TRY(session_, measure::EngineSession::start(options_.model, std::move(engine_flags),
+                                                     [&](const engine::ModelDescription& model) {
+                                                       return read_tokens(model);
+                                                     }));
   if (!options_.logits_out.empty()) {
     HOTSET_TRY(logits_file_, create_file(options_.logits_out));
   }
@@ -116,7 +121,7 @@ Status Evaluation::read_tokens(const engine::ModelDescription& model) {
     return check_ids("--tokens", ids_, model.spec.n_vocab);
   }
   HOTSET_TRY(const std::string text, read_text(*options_.text_file));
-  HOTSET_TRY(const text::Tokenizer tokenizer, model_tokenizer(model));
+  HOTSET_TRY(const text::Tokenizer tokenizer, engine::model_tokenizer(model));
   HOTSET_TRY(ids_, tokenizer.encode(text, {.add_bos = true}));
   if (ids_.empty()) {
     return make_error(ErrorCode::kInvalidArgument, "{}: found no text to evaluate",

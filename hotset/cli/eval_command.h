@@ -7,12 +7,12 @@
 #include <string>
 
 #include "hotset/base/error.h"
-#include "hotset/cli/model_options.h"
+#include "hotset/measure/model_options.h"
 
 namespace hotset::cli {
 
 struct EvalOptions {
-  ModelOptions model;
+  measure::ModelOptions model;
   std::optional<std::string> tokens;     // "1,2,3", or
   std::optional<std::string> text_file;  // a text; "-" is standard input
   int32_t n_generate = 0;                // greedy tokens after the given ones

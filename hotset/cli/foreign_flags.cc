@@ -7,7 +7,7 @@
 #include <optional>
 #include <set>
 
-#include "hotset/cli/nearest.h"
+#include "hotset/base/nearest.h"
 
 namespace hotset::cli {
 namespace {

@@ -10,9 +10,9 @@
 #include "hotset/base/printable.h"
 #include "hotset/base/ranges_text.h"
 #include "hotset/base/units.h"
-#include "hotset/cli/cache_verdict.h"
-#include "hotset/engine/engine_plan.h"
-#include "hotset/engine/loaded_model.h"
+#include "hotset/engine/run/engine_plan.h"
+#include "hotset/engine/weights/loaded_model.h"
+#include "hotset/report/cache_verdict.h"
 
 namespace hotset::cli {
 namespace {
@@ -152,7 +152,7 @@ Json plan_json(const engine::EnginePlan& plan) {
                        {"refusal", device.refusal}});
   }
   Json groups = Json::array();
-  for (const CacheGroup& group : plan.groups) {
+  for (const cache::CacheGroup& group : plan.groups) {
     groups.push_back({{"layers", group.spec.layers},
                       {"experts", group.spec.n_experts()},
                       {"slots", group.n_slots}});
@@ -171,7 +171,7 @@ void print_plan(const engine::EnginePlan& plan) {
              plan.n_gpu_layers);
   fmt::print("context: {} positions (-c)\n", plan.n_ctx);
   if (!plan.memory.fits()) return;
-  for (const CacheGroup& group : plan.groups) {
+  for (const cache::CacheGroup& group : plan.groups) {
     const double percent =
         100.0 * static_cast<double>(group.n_slots) / static_cast<double>(group.spec.n_experts());
     fmt::print("experts of layers {}: {} slots for {} experts of {} ({:.1f}%{})\n",
@@ -186,7 +186,7 @@ void print_plan(const engine::EnginePlan& plan) {
 Status show_plan(engine::ModelDescription& model, const InfoOptions& options) {
   HOTSET_TRY(engine::EngineOptions engine_flags, engine_options(options.planned));
   engine_flags.n_sequences = 1;  // as `hotset run` has it
-  HOTSET_TRY(engine_flags.device, choose_device(options.planned.device));
+  HOTSET_TRY(engine_flags.device, measure::choose_device(options.planned.device));
   HOTSET_TRY(const engine::EnginePlan plan,
              engine::plan_without_loading(model, std::move(engine_flags)));
   if (options.json) {

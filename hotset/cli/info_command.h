@@ -5,7 +5,7 @@
 #include <string>
 
 #include "hotset/base/error.h"
-#include "hotset/cli/model_options.h"
+#include "hotset/measure/model_options.h"
 
 namespace hotset::cli {
 
@@ -14,7 +14,7 @@ struct InfoOptions {
   bool json = false;
   bool tensors = false;  // list every tensor
   bool plan = false;     // what would go where, with the flags of `planned`
-  ModelOptions planned = {};
+  measure::ModelOptions planned = {};
 };
 
 // Prints to stdout. Errors: those of engine::describe_model; with a plan those of the flags and the

@@ -16,11 +16,11 @@
 #include "hotset/cli/eval_command.h"
 #include "hotset/cli/info_command.h"
 #include "hotset/cli/list_devices_command.h"
-#include "hotset/cli/model_options.h"
 #include "hotset/cli/run_command.h"
 #include "hotset/cli/tokenize_command.h"
-#include "hotset/engine/random_model.h"
-#include "hotset/engine/tensor_types.h"
+#include "hotset/engine/weights/random_model.h"
+#include "hotset/engine/weights/tensor_types.h"
+#include "hotset/measure/model_options.h"
 
 namespace hotset::cli {
 namespace {
@@ -72,7 +72,7 @@ CLI::Validator number_or(const char* word, double max) {
 }
 
 // The flags of the expert cache, for every command that computes.
-void add_cache_options(CLI::App& command, CacheFlags& o) {
+void add_cache_options(CLI::App& command, measure::CacheFlags& o) {
   constexpr double kMaxMib = 1 << 26;
   command
       .add_option("--moe-cache-mib", o.mib,
@@ -92,7 +92,7 @@ void add_cache_options(CLI::App& command, CacheFlags& o) {
                   "decided for each lookup by what the lanes take, or 32 where the share is fixed")
       ->check(CLI::Validator(
           [](std::string& text) -> std::string {
-            const auto n = parse_batch(text);
+            const auto n = measure::parse_batch(text);
             return n ? "" : n.error().message;
           },
           ""))
@@ -100,10 +100,10 @@ void add_cache_options(CLI::App& command, CacheFlags& o) {
   command
       .add_option("--moe-cache-policy", o.policy,
                   fmt::format("Which experts stay: {}; crf takes a half-life in tokens: crf:8",
-                              online_policies()))
+                              measure::online_policies()))
       ->check(CLI::Validator(
           [](std::string& name) -> std::string {
-            const Status status = check_policy(name);
+            const Status status = measure::check_policy(name);
             return status ? "" : status.error().message;
           },
           ""))
@@ -135,7 +135,7 @@ void add_cache_options(CLI::App& command, CacheFlags& o) {
 constexpr double kMostInt32 = std::numeric_limits<int32_t>::max();
 
 // All but the model's file.
-void add_engine_options(CLI::App& command, ModelOptions& o) {
+void add_engine_options(CLI::App& command, measure::ModelOptions& o) {
   command
       .add_option(
           "--device", o.device,
@@ -192,7 +192,7 @@ void add_engine_options(CLI::App& command, ModelOptions& o) {
 
 }  // namespace
 
-void add_model_options(CLI::App& command, ModelOptions& o) {
+void add_model_options(CLI::App& command, measure::ModelOptions& o) {
   command.add_option("-m,--model", o.model, "Model file (GGUF; of a split one the first part)")
       ->required()
       ->type_name("FILE");

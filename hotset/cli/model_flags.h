@@ -6,13 +6,16 @@ namespace CLI {
 class App;
 }
 
+namespace hotset::measure {
+struct ModelOptions;
+}
+
 namespace hotset::cli {
 
-struct ModelOptions;
 struct RunOptions;
 
 // The flags of every command that computes with a model: the file, the device, the cache and so on.
-void add_model_options(CLI::App& command, ModelOptions& options);
+void add_model_options(CLI::App& command, measure::ModelOptions& options);
 // Flags of what engine/sampler.h does, in its order.
 void add_sampling(CLI::App& command, RunOptions& options);
 // --chat-template and its variables.

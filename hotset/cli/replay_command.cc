@@ -5,13 +5,13 @@
 #include <system_error>
 #include <utility>
 
-#include "hotset/cli/cache_flags.h"
-#include "hotset/cli/interrupt.h"
-#include "hotset/cli/progress_bar.h"
-#include "hotset/cli/replay_chart.h"
-#include "hotset/cli/replay_report.h"
-#include "hotset/cli/text_file.h"
-#include "hotset/cli/thread_search.h"
+#include "hotset/base/interrupt.h"
+#include "hotset/base/progress_bar.h"
+#include "hotset/base/text_file.h"
+#include "hotset/measure/cache_flags.h"
+#include "hotset/measure/thread_search.h"
+#include "hotset/report/replay_chart.h"
+#include "hotset/report/replay_report.h"
 
 namespace hotset::cli {
 namespace {
@@ -33,7 +33,7 @@ Result<sim::CpuShare> parse_share(const std::string& text) {
 }  // namespace
 
 Result<sim::MatrixOptions> matrix_options(const ReplayCommandOptions& options) {
-  HOTSET_TRY(const std::optional<int32_t> max_decode_tokens, parse_batch(options.batch));
+  HOTSET_TRY(const std::optional<int32_t> max_decode_tokens, measure::parse_batch(options.batch));
   sim::MatrixOptions matrix{.traces = options.traces,
                             .policies = options.policies,
                             .sizes = {},
@@ -66,7 +66,8 @@ Result<sim::MatrixOptions> matrix_options(const ReplayCommandOptions& options) {
 
 Result<std::string> run_replay(const ReplayCommandOptions& options) {
   HOTSET_TRY(sim::MatrixOptions matrix, matrix_options(options));
-  warn_of_threads("--threads", static_cast<int>(std::min<size_t>(options.n_threads, 1 << 20)));
+  measure::warn_of_threads("--threads",
+                           static_cast<int>(std::min<size_t>(options.n_threads, 1 << 20)));
   const InterruptScope interrupt;
   matrix.cancelled = &InterruptScope::flag();
   std::vector<sim::MatrixRow> rows;
@@ -76,21 +77,21 @@ Result<std::string> run_replay(const ReplayCommandOptions& options) {
     HOTSET_TRY(rows, sim::replay_matrix(matrix));
   }
   if (!options.svg_path.empty()) {
-    const ChartAxis axis =
-        options.cache_mib.empty() ? ChartAxis::kCachePercent : ChartAxis::kCacheMib;
-    HOTSET_RETURN_IF_ERROR(write_text_file(options.svg_path, replay_chart(rows, axis)));
+    const report::ChartAxis axis =
+        options.cache_mib.empty() ? report::ChartAxis::kCachePercent : report::ChartAxis::kCacheMib;
+    HOTSET_RETURN_IF_ERROR(write_text_file(options.svg_path, report::replay_chart(rows, axis)));
   }
   switch (options.format) {
     case ReplayFormat::kCsv:
-      return replay_csv(rows);
+      return report::replay_csv(rows);
     case ReplayFormat::kMarkdown:
-      return replay_markdown(rows);
+      return report::replay_markdown(rows);
     case ReplayFormat::kJson:
-      return replay_json(rows);
+      return report::replay_json(rows);
     case ReplayFormat::kTable:
       break;
   }
-  return replay_table(rows) + "\n" + replay_legend(matrix);
+  return report::replay_table(rows) + "\n" + report::replay_legend(matrix);
 }
 
 }  // namespace hotset::cli

@@ -19,7 +19,7 @@ enum class ReplayFormat { kTable, kCsv, kMarkdown, kJson };
 
 struct ReplayCommandOptions {
   std::vector<std::string> traces = {};
-  std::vector<std::string> policies = {std::string(kDefaultPolicy), "class_lru", "lru"};
+  std::vector<std::string> policies = {std::string(policy::kDefaultPolicy), "class_lru", "lru"};
   std::vector<double> cache_mib = {};       // if both are empty: 5, 10, 20, 30 and 40%
   std::vector<double> cache_pct = {};       // of the bytes of all experts
   std::vector<std::string> shares = {"0"};  // "auto" or 0 to 1

@@ -12,8 +12,8 @@
 #include <set>
 #include <sstream>
 
-#include "hotset/cli/replay_chart.h"
-#include "hotset/cli/replay_report.h"
+#include "hotset/report/replay_chart.h"
+#include "hotset/report/replay_report.h"
 #include "hotset/trace/synth.h"
 #include "hotset/trace/trace_testing.h"
 
@@ -23,14 +23,15 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-std::string synth_file(const TestFolder& folder, const std::string& name, uint64_t seed = 1) {
-  const auto bytes = synthesize_bytes({.n_layer = 2,
-                                       .n_expert = 16,
-                                       .experts_per_token = 2,
-                                       .n_tokens = 400,
-                                       .n_groups = 2,
-                                       .tensor_expert_bytes = {{65536}},
-                                       .seed = seed})
+std::string synth_file(const trace::TestFolder& folder, const std::string& name,
+                       uint64_t seed = 1) {
+  const auto bytes = trace::synthesize_bytes({.n_layer = 2,
+                                              .n_expert = 16,
+                                              .experts_per_token = 2,
+                                              .n_tokens = 400,
+                                              .n_groups = 2,
+                                              .tensor_expert_bytes = {{65536}},
+                                              .seed = seed})
                          .value();
   std::ofstream out(folder.file(name), std::ios::binary);
   out.write(reinterpret_cast<const char*>(bytes.data()), std::ssize(bytes));
@@ -100,7 +101,7 @@ INSTANTIATE_TEST_SUITE_P(ClassLru, ReferenceCounts,
                          });
 
 TEST(ReplayCommand, JsonHasTheAgreedFields) {
-  TestFolder folder;
+  trace::TestFolder folder;
   const std::string trace = synth_file(folder, "a.mct");
   const auto text = run_replay({.traces = {trace},
                                 .policies = {"class_lru", "unbounded"},
@@ -132,7 +133,7 @@ TEST(ReplayCommand, JsonHasTheAgreedFields) {
 }
 
 TEST(ReplayCommand, SkipsTokensUnlessAskedNotTo) {
-  TestFolder folder;
+  trace::TestFolder folder;
   ReplayCommandOptions options{.traces = {synth_file(folder, "a.mct")}};
   EXPECT_EQ(matrix_options(options)->skip_tokens, 100);
   options.compat_zero_slots = true;
@@ -143,7 +144,7 @@ TEST(ReplayCommand, SkipsTokensUnlessAskedNotTo) {
 }
 
 TEST(ReplayCommand, TablesHaveARowPerReplay) {
-  TestFolder folder;
+  trace::TestFolder folder;
   ReplayCommandOptions options{
       .traces = {synth_file(folder, "a.mct"), synth_file(folder, "b,\"x.mct", 2)},
       .policies = {"class_lru", "lru"},
@@ -169,7 +170,7 @@ TEST(ReplayCommand, TablesHaveARowPerReplay) {
 }
 
 TEST(ReplayCommand, DrawsAPicture) {
-  TestFolder folder;
+  trace::TestFolder folder;
   const auto text =
       run_replay({.traces = {synth_file(folder, "a.mct"), synth_file(folder, "b&c.mct")},
                   .policies = {"class_lru", "lru"},
@@ -190,7 +191,7 @@ TEST(ReplayCommand, DrawsAPicture) {
 }
 
 TEST(ReplayCommand, APictureOfOneSizeShowsPoints) {
-  TestFolder folder;
+  trace::TestFolder folder;
   ASSERT_TRUE(run_replay({.traces = {synth_file(folder, "a.mct")},
                           .policies = {"class_lru"},
                           .cache_mib = {1},
@@ -203,7 +204,7 @@ TEST(ReplayCommand, APictureOfOneSizeShowsPoints) {
 }
 
 TEST(ReplayCommand, SaysWhatIsWrong) {
-  TestFolder folder;
+  trace::TestFolder folder;
   const std::string trace = synth_file(folder, "a.mct");
   const auto message = [](const ReplayCommandOptions& options) {
     const auto text = run_replay(options);

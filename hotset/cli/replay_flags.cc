@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "hotset/base/interrupt.h"
 #include "hotset/cli/command.h"
-#include "hotset/cli/interrupt.h"
 #include "hotset/cli/replay_command.h"
 #include "hotset/cli/trace_command.h"
 #include "hotset/policy/registry.h"
@@ -47,7 +47,7 @@ void add_replay(CLI::App& app, int& exit_status) {
   command->add_option("TRACE", o->traces, "Traces (MCT1)")->required();
   add_list(*command, "--policy", o->policies,
            fmt::format("Policies: {}; crf takes a half-life in tokens: crf:8",
-                       fmt::join(policy_names(), ", ")))
+                       fmt::join(policy::policy_names(), ", ")))
       ->capture_default_str();
   add_list(*command, "--cache-mib", o->cache_mib, "Cache sizes in MiB, over all devices");
   add_list(*command, "--cache-pct", o->cache_pct,
@@ -146,7 +146,7 @@ void add_trace_merge(CLI::App& trace, int& exit_status) {
 
 void add_trace_synth(CLI::App& trace, int& exit_status) {
   auto o = std::make_shared<TraceSynthOptions>();
-  SynthOptions& synth = o->synth;
+  trace::SynthOptions& synth = o->synth;
   CLI::App* command = trace.add_subcommand(
       "synth", "A synthetic trace: popular experts, tokens like the one before, changing topics");
   add_output(*command, o->out);

@@ -40,7 +40,7 @@ Outcome run(std::vector<std::string> arguments) {
   return outcome;
 }
 
-std::string small_trace(const TestFolder& folder) {
+std::string small_trace(const trace::TestFolder& folder) {
   const std::string path = folder.file("small.mct");
   const Outcome made = run({"trace", "synth", "-o", path, "--layers", "2", "--experts", "8",
                             "--experts-used", "2", "--tokens", "150", "--expert-bytes", "100,200"});
@@ -49,7 +49,7 @@ std::string small_trace(const TestFolder& folder) {
 }
 
 TEST(ReplayFlags, ListsDoNotSwallowTheTrace) {
-  TestFolder folder;
+  trace::TestFolder folder;
   const std::string trace = small_trace(folder);
   for (const std::vector<std::string>& flag : std::vector<std::vector<std::string>>{
            {"--policy", "class_lru,lru"}, {"--policy=class_lru,lru"}}) {
@@ -63,7 +63,7 @@ TEST(ReplayFlags, ListsDoNotSwallowTheTrace) {
 }
 
 TEST(ReplayFlags, OneFormatAtATime) {
-  TestFolder folder;
+  trace::TestFolder folder;
   const std::string trace = small_trace(folder);
   EXPECT_EQ(run({"replay", trace, "--policy", "lru", "--json"}).out.front(), '[');
   EXPECT_EQ(run({"replay", trace, "--policy", "lru", "--markdown"}).out.front(), '|');
@@ -71,7 +71,7 @@ TEST(ReplayFlags, OneFormatAtATime) {
 }
 
 TEST(ReplayFlags, WrongUsageIsTwoAndFailureIsOne) {
-  TestFolder folder;
+  trace::TestFolder folder;
   const std::string trace = small_trace(folder);
   EXPECT_EQ(run({"replay"}).status, 2);
   EXPECT_EQ(run({"replay", trace, "--no-such-flag"}).status, 2);
@@ -102,7 +102,7 @@ TEST(ReplayFlags, WrongUsageIsTwoAndFailureIsOne) {
 }
 
 TEST(ReplayFlags, ReadTheEnvironment) {
-  TestFolder folder;
+  trace::TestFolder folder;
   const std::string trace = small_trace(folder);
   ASSERT_EQ(setenv("HOTSET_POLICY", "lru,unbounded", 1), 0);
   ASSERT_EQ(setenv("HOTSET_CACHE_PCT", "40", 1), 0);

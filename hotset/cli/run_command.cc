@@ -1,4 +1,7 @@
 #include "hotset/cli/run_command.h"
+#include "hotset/base/interrupt.h"
+#include "hotset/base/text_file.h"
+#include "hotset/measure/engine_session.h"
 
 #include <algorithm>
 #include <charconv>
@@ -11,7 +14,7 @@
 #include "hotset/base/clock.h"
 #include "hotset/base/log.h"
 #include "hotset/cli/command.h"
-#include "hotset/engine/tokenizer_spec.h"
+#include "hotset/engine/weights/model_tokenizer.h"
 #include "hotset/text/stream_decoder.h"
 #include "hotset/text/tokenizer.h"
 
@@ -47,7 +50,7 @@ class Generation {
   Result<int32_t> next(std::span<const engine::BatchToken> batch);
 
   const RunOptions& options_;
-  std::optional<EngineSession> session_;
+  std::optional<measure::EngineSession> session_;
   std::optional<text::Tokenizer> tokenizer_;
   std::optional<text::StreamDecoder> decoder_;
   std::optional<engine::Sampler> sampler_;
@@ -70,12 +73,12 @@ Status Generation::start() {
   HOTSET_TRY(engine::EngineOptions engine_flags, engine_options(options_.model));
   engine_flags.n_sequences = 1;
   const double start_us = steady_clock().now_us();
-  HOTSET_TRY(session_, EngineSession::start(options_.model, engine_flags,
-                                            [&](const engine::ModelDescription& model) -> Status {
-                                              HOTSET_RETURN_IF_ERROR(
-                                                  check_logit_bias(sampling.options, model.spec));
-                                              return read_prompt(model);
-                                            }));
+  HOTSET_TRY(session_, measure::EngineSession::start(
+                           options_.model, engine_flags,
+                           [&](const engine::ModelDescription& model) -> Status {
+                             HOTSET_RETURN_IF_ERROR(check_logit_bias(sampling.options, model.spec));
+                             return read_prompt(model);
+                           }));
   if (std::cmp_greater(outcome_.prompt_ids.size(), session_->engine().n_ctx())) {
     return make_error(ErrorCode::kInvalidArgument,
                       "the prompt has {} tokens, but the context holds {}; raise it with -c",
@@ -88,7 +91,7 @@ Status Generation::start() {
 }
 
 Status Generation::read_prompt(const engine::ModelDescription& model) {
-  auto tokenizer = model_tokenizer(model);
+  auto tokenizer = engine::model_tokenizer(model);
   if (tokenizer) {
     tokenizer_ = *std::move(tokenizer);
   } else if (!options_.prompt_tokens || tokenizer.error().code != ErrorCode::kNotFound) {
@@ -244,15 +247,6 @@ Status check_logit_bias(const engine::SamplerOptions& options, const model::Mode
   std::vector<int32_t> ids;
   for (const engine::LogitBias& bias : options.logit_bias) ids.push_back(bias.id);
   return check_ids("--logit-bias", ids, spec.n_vocab);
-}
-
-Result<text::Tokenizer> model_tokenizer(const engine::ModelDescription& model) {
-  HOTSET_TRY(text::Tokenizer tokenizer, engine::load_tokenizer(model.file));
-  if (tokenizer.n_tokens() > model.spec.n_vocab) {
-    return make_error(ErrorCode::kCorrupt, "{}: found {} tokens, but embeddings for {}",
-                      model.file.name(), tokenizer.n_tokens(), model.spec.n_vocab);
-  }
-  return tokenizer;
 }
 
 Status run(const RunOptions& options) {

@@ -8,14 +8,14 @@
 #include <vector>
 
 #include "hotset/base/error.h"
-#include "hotset/cli/model_options.h"
-#include "hotset/engine/sampler.h"
+#include "hotset/engine/run/sampler.h"
+#include "hotset/measure/model_options.h"
 #include "hotset/text/tokenizer.h"
 
 namespace hotset::cli {
 
 struct RunOptions {
-  ModelOptions model;
+  measure::ModelOptions model;
   std::optional<std::string> prompt;         // one of the three
   std::optional<std::string> prompt_file;    // "-" is standard input
   std::optional<std::string> prompt_tokens;  // "1,2,3"
@@ -49,10 +49,6 @@ Result<Sampling> make_sampling(const RunOptions& options);
 
 // That tokens with a bias are tokens of the model. Errors: kInvalidArgument.
 Status check_logit_bias(const engine::SamplerOptions& options, const model::ModelSpec& spec);
-
-// Needs no weights. Errors: those of engine::load_tokenizer(); kCorrupt: more tokens than the model
-// has embeddings for. They name the file.
-Result<text::Tokenizer> model_tokenizer(const engine::ModelDescription& model);
 
 }  // namespace hotset::cli
 

@@ -1,4 +1,6 @@
 #include "hotset/cli/serve_command.h"
+#include "hotset/base/text_file.h"
+#include "hotset/engine/weights/model_tokenizer.h"
 
 #include <fcntl.h>
 #include <malloc.h>
@@ -16,8 +18,8 @@
 #include <utility>
 
 #include "hotset/base/log.h"
-#include "hotset/cli/cache_reporter.h"
-#include "hotset/engine/chat_template_source.h"
+#include "hotset/engine/weights/chat_template_source.h"
+#include "hotset/measure/engine_cache_reporter.h"
 #include "hotset/server/allowed_hosts.h"
 #include "hotset/server/api_server.h"
 #include "hotset/server/batch_model.h"
@@ -135,11 +137,11 @@ class Service {
   engine::EngineOptions with_uses(engine::EngineOptions flags);
 
   ServeOptions options_;
-  ExpertUses uses_;  // outlives the engine
-  std::optional<EngineSession> session_;
+  measure::ExpertUses uses_;  // outlives the engine
+  std::optional<measure::EngineSession> session_;
   std::optional<text::Tokenizer> tokenizer_;
   std::optional<text::ChatTemplate> template_;
-  std::unique_ptr<EngineCacheReporter> cache_;
+  std::unique_ptr<measure::EngineCacheReporter> cache_;
   std::unique_ptr<server::EngineModel> model_;
   std::unique_ptr<server::Scheduler> scheduler_;
   std::unique_ptr<server::ApiServer> server_;  // ends first
@@ -194,18 +196,19 @@ Status Service::start() {
 Status Service::start_session(const engine::EngineOptions& flags, const Sampling& sampling) {
   const auto prepare = [&](const engine::ModelDescription& model) -> Status {
     HOTSET_RETURN_IF_ERROR(check_logit_bias(sampling.options, model.spec));
-    HOTSET_TRY(tokenizer_, model_tokenizer(model));
+    HOTSET_TRY(tokenizer_, engine::model_tokenizer(model));
     HOTSET_TRY(template_,
                engine::load_chat_template(model.file, *tokenizer_, options_.run.chat_template));
     return {};
   };
-  HOTSET_TRY(session_, EngineSession::start(options_.run.model, with_uses(flags), prepare));
+  HOTSET_TRY(session_,
+             measure::EngineSession::start(options_.run.model, with_uses(flags), prepare));
   return {};
 }
 
 Status Service::load() {
   engine::Engine& engine = session_->engine();
-  cache_ = std::make_unique<EngineCacheReporter>(*session_, &uses_);
+  cache_ = std::make_unique<measure::EngineCacheReporter>(*session_, &uses_);
   model_ = std::make_unique<server::EngineModel>(
       engine,
       [this](std::span<const engine::BatchToken> batch) { return session_->decode_each(batch); });

@@ -1,11 +1,12 @@
 #include "hotset/cli/tokenize_command.h"
+#include "hotset/base/text_file.h"
 
 #include <fmt/core.h>
 
 #include <vector>
 
-#include "hotset/cli/model_options.h"
-#include "hotset/engine/tokenizer_spec.h"
+#include "hotset/engine/weights/model_tokenizer.h"
+#include "hotset/measure/model_options.h"
 #include "hotset/model/gguf_file.h"
 #include "hotset/text/tokenizer.h"
 #include "hotset/text/utf8.h"

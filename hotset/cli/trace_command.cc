@@ -11,8 +11,8 @@
 #include <system_error>
 #include <utility>
 
+#include "hotset/base/interrupt.h"
 #include "hotset/base/printable.h"
-#include "hotset/cli/interrupt.h"
 #include "hotset/trace/reader.h"
 #include "hotset/trace/shape.h"
 #include "hotset/trace/writer.h"
@@ -31,17 +31,17 @@ std::unexpected<Error> interrupted_error() {
 }
 
 struct MeasuredTrace {
-  TraceHeader header;
+  trace::TraceHeader header;
   uint64_t n_bytes = 0;
-  TraceShape shape;
+  trace::TraceShape shape;
 };
 
 Result<MeasuredTrace> measure(const std::string& path) {
-  HOTSET_TRY(TraceReader reader, TraceReader::open(path));
-  TraceShapeBuilder builder(reader.header());
+  HOTSET_TRY(trace::TraceReader reader, trace::TraceReader::open(path));
+  trace::TraceShapeBuilder builder(reader.header());
   for (int64_t n = 0;; ++n) {
     if (n % kLookupsPerCheck == 0 && InterruptScope::interrupted()) return interrupted_error();
-    HOTSET_TRY(const TraceLookup* lookup, reader.next());
+    HOTSET_TRY(const trace::TraceLookup* lookup, reader.next());
     if (lookup == nullptr) break;
     builder.add(*lookup);
   }
@@ -58,7 +58,8 @@ std::string plural(int64_t n, std::string_view word) {
   return fmt::format("{} {}{}", n, word, n == 1 ? "" : "s");
 }
 
-std::string group_text(const TraceGroup& group, const GroupShape& shape, size_t index) {
+std::string group_text(const trace::TraceGroup& group, const trace::GroupShape& shape,
+                       size_t index) {
   const int64_t n_experts = group.total_experts();
   std::string text =
       fmt::format("  group {}: device {}, {} of {} experts, {} each, {} together\n", index,
@@ -68,18 +69,18 @@ std::string group_text(const TraceGroup& group, const GroupShape& shape, size_t 
                       percent_of(shape.n_reuses, shape.n_uses));
   if (shape.n_reuses == 0) return text;
   text += "    reuse distance, other experts used in between (% of the group's experts):\n     ";
-  for (size_t p = 0; p < kReusePercentiles.size(); ++p) {
-    text += fmt::format(" p{} {} ({:.1f}%)", kReusePercentiles[p], shape.reuse_distance[p],
+  for (size_t p = 0; p < trace::kReusePercentiles.size(); ++p) {
+    text += fmt::format(" p{} {} ({:.1f}%)", trace::kReusePercentiles[p], shape.reuse_distance[p],
                         percent_of(shape.reuse_distance[p], n_experts));
   }
   return text + "\n";
 }
 
-std::string layers_text(const std::vector<LayerShape>& layers) {
+std::string layers_text(const std::vector<trace::LayerShape>& layers) {
   std::string text =
       "  layer  lookups   tokens  experts used  repeated %  top tenth %  effective experts\n";
-  for (const LayerShape& layer : layers) {
-    const RoutingSpread& spread = layer.spread;
+  for (const trace::LayerShape& layer : layers) {
+    const trace::RoutingSpread& spread = layer.spread;
     text += fmt::format(
         "  {:>5} {:>8} {:>8} {:>13} {:>11.1f} {:>12.1f} {:>18.1f}\n", layer.layer, spread.n_lookups,
         spread.n_tokens, fmt::format("{} of {}", spread.n_experts_used, spread.n_experts),
@@ -90,9 +91,9 @@ std::string layers_text(const std::vector<LayerShape>& layers) {
 
 // Lowest, middle and highest of a number of the layers.
 template <typename Get>
-std::string range_text(const std::vector<LayerShape>& layers, const Get& get) {
+std::string range_text(const std::vector<trace::LayerShape>& layers, const Get& get) {
   std::vector<double> values;
-  for (const LayerShape& layer : layers) {
+  for (const trace::LayerShape& layer : layers) {
     if (layer.spread.n_lookups > 0) values.push_back(get(layer.spread));
   }
   if (values.empty()) return "none";
@@ -102,8 +103,8 @@ std::string range_text(const std::vector<LayerShape>& layers, const Get& get) {
 }
 
 std::string info_text(const std::string& path, const MeasuredTrace& trace, bool with_layers) {
-  const TraceShape& shape = trace.shape;
-  const RoutingSpread& total = shape.total;
+  const trace::TraceShape& shape = trace.shape;
+  const trace::RoutingSpread& total = shape.total;
   std::string text = fmt::format(
       "{}: {}\n  {} of {} with experts, {} per token; {} of experts\n", printable(path),
       to_string(Bytes{static_cast<int64_t>(trace.n_bytes)}), std::ssize(shape.layers),
@@ -132,7 +133,7 @@ std::string info_text(const std::string& path, const MeasuredTrace& trace, bool 
   return text;
 }
 
-Json spread_json(const RoutingSpread& spread) {
+Json spread_json(const trace::RoutingSpread& spread) {
   return {{"lookups", spread.n_lookups},
           {"tokens", spread.n_tokens},
           {"ids", spread.n_ids},
@@ -156,8 +157,8 @@ Json info_json(const std::string& path, const MeasuredTrace& trace) {
   }
   object["groups"] = Json::array();
   for (size_t g = 0; g < trace.shape.groups.size(); ++g) {
-    const TraceGroup& group = trace.header.groups[g];
-    const GroupShape& shape = trace.shape.groups[g];
+    const trace::TraceGroup& group = trace.header.groups[g];
+    const trace::GroupShape& shape = trace.shape.groups[g];
     Json entry = {{"device", group.device},
                   {"n_expert", group.n_expert},
                   {"layers", group.layers},
@@ -165,13 +166,14 @@ Json info_json(const std::string& path, const MeasuredTrace& trace) {
                   {"host_bytes", group.group_host_bytes.count},
                   {"uses", shape.n_uses},
                   {"reuses", shape.n_reuses}};
-    for (size_t p = 0; p < kReusePercentiles.size(); ++p) {
-      entry["reuse_distance"][fmt::format("p{}", kReusePercentiles[p])] = shape.reuse_distance[p];
+    for (size_t p = 0; p < trace::kReusePercentiles.size(); ++p) {
+      entry["reuse_distance"][fmt::format("p{}", trace::kReusePercentiles[p])] =
+          shape.reuse_distance[p];
     }
     object["groups"].push_back(std::move(entry));
   }
   object["layers"] = Json::array();
-  for (const LayerShape& layer : trace.shape.layers) {
+  for (const trace::LayerShape& layer : trace.shape.layers) {
     Json entry = spread_json(layer.spread);
     entry["layer"] = layer.layer;
     object["layers"].push_back(std::move(entry));
@@ -179,7 +181,7 @@ Json info_json(const std::string& path, const MeasuredTrace& trace) {
   return object;
 }
 
-std::string written_text(const std::string& path, const EditCounts& counts) {
+std::string written_text(const std::string& path, const trace::EditCounts& counts) {
   return fmt::format("wrote {}: {}, {}\n", printable(path), plural(counts.n_lookups, "lookup"),
                      plural(counts.n_ids, "id"));
 }
@@ -204,7 +206,7 @@ Result<std::vector<int32_t>> parse_layers(std::string_view list) {
     if (!parse_number(part.substr(0, dash), first) ||
         (is_range && !parse_number(part.substr(dash + 1), last)) || first < 0 ||
         (is_range && last < first) ||
-        std::max(first, last) >= static_cast<int32_t>(kMaxTraceLayers)) {
+        std::max(first, last) >= static_cast<int32_t>(trace::kMaxTraceLayers)) {
       return make_error(ErrorCode::kInvalidArgument,
                         "--layers: found \"{}\", expected numbers and ranges like 0-3,7", part);
     }
@@ -232,41 +234,41 @@ Result<std::string> trace_info(const TraceInfoOptions& options) {
 
 Result<std::string> trace_cut(const TraceCutOptions& options) {
   const InterruptScope interrupt;
-  CutOptions cut = options.cut;
+  trace::CutOptions cut = options.cut;
   cut.cancelled = &InterruptScope::flag();
   if (!options.layers.empty()) {
     HOTSET_TRY(cut.layers, parse_layers(options.layers));
   }
-  HOTSET_TRY(const EditCounts counts, cut_trace(options.in, options.out, cut));
+  HOTSET_TRY(const trace::EditCounts counts, trace::cut_trace(options.in, options.out, cut));
   return written_text(options.out, counts);
 }
 
 Result<std::string> trace_merge(const TraceMergeOptions& options) {
   const InterruptScope interrupt;
-  MergeOptions merge{.interleave_steps = options.interleave_steps,
-                     .cancelled = &InterruptScope::flag()};
+  trace::MergeOptions merge{.interleave_steps = options.interleave_steps,
+                            .cancelled = &InterruptScope::flag()};
   if (options.mode == "interleave") {
-    merge.mode = MergeMode::kInterleave;
+    merge.mode = trace::MergeMode::kInterleave;
   } else if (options.mode == "batch") {
-    merge.mode = MergeMode::kBatch;
+    merge.mode = trace::MergeMode::kBatch;
   } else if (options.mode != "concatenate") {
     return make_error(ErrorCode::kInvalidArgument,
                       "--mode: found \"{}\", expected concatenate, interleave or batch",
                       options.mode);
   }
-  HOTSET_TRY(const EditCounts counts, merge_traces(options.in, options.out, merge));
+  HOTSET_TRY(const trace::EditCounts counts, trace::merge_traces(options.in, options.out, merge));
   return written_text(options.out, counts);
 }
 
 Result<std::string> trace_synth(const TraceSynthOptions& options) {
   const InterruptScope interrupt;
-  SynthOptions synth = options.synth;
+  trace::SynthOptions synth = options.synth;
   synth.tensor_expert_bytes.clear();
   for (const int64_t n_bytes : options.expert_bytes) synth.tensor_expert_bytes.push_back({n_bytes});
-  HOTSET_TRY(const TraceHeader header, synth_header(synth));
-  HOTSET_TRY(TraceWriter writer, TraceWriter::open(options.out, header));
-  EditCounts counts;
-  HOTSET_RETURN_IF_ERROR(synthesize(synth, [&](const TraceLookup& lookup) -> Status {
+  HOTSET_TRY(const trace::TraceHeader header, trace::synth_header(synth));
+  HOTSET_TRY(trace::TraceWriter writer, trace::TraceWriter::open(options.out, header));
+  trace::EditCounts counts;
+  HOTSET_RETURN_IF_ERROR(trace::synthesize(synth, [&](const trace::TraceLookup& lookup) -> Status {
     if (InterruptScope::interrupted()) return interrupted_error();
     ++counts.n_lookups;
     counts.n_ids += std::ssize(lookup.ids);

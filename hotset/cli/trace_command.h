@@ -23,7 +23,7 @@ struct TraceCutOptions {
   std::string in = {};
   std::string out = {};
   std::string layers = {};  // "0-3,7"; empty: all
-  CutOptions cut = {};
+  trace::CutOptions cut = {};
 };
 
 struct TraceMergeOptions {
@@ -36,7 +36,7 @@ struct TraceMergeOptions {
 struct TraceSynthOptions {
   std::string out = {};
   std::vector<int64_t> expert_bytes = {884736, 884736, 884736};  // per tensor
-  SynthOptions synth = {};
+  trace::SynthOptions synth = {};
 };
 
 // Each returns what is to be printed.

@@ -13,7 +13,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-std::string make(const TestFolder& folder, const std::string& name, uint64_t seed = 1) {
+std::string make(const trace::TestFolder& folder, const std::string& name, uint64_t seed = 1) {
   TraceSynthOptions options{.out = folder.file(name), .expert_bytes = {1000, 500}};
   options.synth.n_layer = 3;
   options.synth.n_expert = 8;
@@ -35,7 +35,7 @@ TEST(ParseLayers, NumbersAndRanges) {
 }
 
 TEST(TraceSynthCommand, SaysItsSeed) {
-  TestFolder folder;
+  trace::TestFolder folder;
   TraceSynthOptions options{.out = folder.file("a.mct")};
   options.synth.n_tokens = 5;
   options.synth.seed = 77;
@@ -45,7 +45,7 @@ TEST(TraceSynthCommand, SaysItsSeed) {
 }
 
 TEST(TraceInfoCommand, ShowsTheShape) {
-  TestFolder folder;
+  trace::TestFolder folder;
   const std::string trace = make(folder, "a.mct");
   const std::string text = trace_info({.traces = {trace}, .layers = true}).value();
   EXPECT_THAT(text, HasSubstr("3 of 3 layers with experts, 2 experts per token"));
@@ -64,13 +64,13 @@ TEST(TraceInfoCommand, ShowsTheShape) {
 }
 
 TEST(TraceCutCommand, CutsTokensAndLayers) {
-  TestFolder folder;
+  trace::TestFolder folder;
   const std::string trace = make(folder, "a.mct");
   TraceCutOptions options{.in = trace, .out = folder.file("b.mct"), .layers = "1-2"};
   options.cut.first_token = 10;
   options.cut.n_tokens = 5;
   EXPECT_THAT(trace_cut(options).value(), HasSubstr("10 lookups, 20 ids"));
-  EXPECT_EQ(TraceReader::open(options.out)->header().groups[0].layers,
+  EXPECT_EQ(trace::TraceReader::open(options.out)->header().groups[0].layers,
             (std::vector<uint32_t>{1, 2}));
   options.layers = "9";
   EXPECT_THAT(trace_cut(options).error().message, HasSubstr("layer 9"));
@@ -79,7 +79,7 @@ TEST(TraceCutCommand, CutsTokensAndLayers) {
 }
 
 TEST(TraceMergeCommand, KnowsItsModes) {
-  TestFolder folder;
+  trace::TestFolder folder;
   TraceMergeOptions options{.in = {make(folder, "a.mct"), make(folder, "b.mct", 2)},
                             .out = folder.file("c.mct")};
   for (const char* mode : {"concatenate", "interleave"}) {

@@ -5,25 +5,25 @@
 #include <cstdio>
 #include <memory>
 
+#include "hotset/base/interrupt.h"
 #include "hotset/base/log.h"
+#include "hotset/base/text_file.h"
 #include "hotset/cli/command.h"
-#include "hotset/cli/interrupt.h"
 #include "hotset/cli/model_flags.h"
-#include "hotset/cli/text_file.h"
-#include "hotset/cli/tune_record.h"
-#include "hotset/cli/tune_report.h"
-#include "hotset/cli/tune_run.h"
+#include "hotset/measure/tune_record.h"
+#include "hotset/measure/tune_report.h"
+#include "hotset/measure/tune_run.h"
 
 namespace hotset::cli {
 
-Status tune_command(const TuneCommandOptions& options) {
+Status tune_command(const measure::TuneCommandOptions& options) {
   if (!options.apply_path.empty() && !options.server.empty()) {
     return make_error(ErrorCode::kInvalidArgument,
                       "--apply: found a server to tune, expected a model: a server reads no "
                       "configuration of hotset's");
   }
   const InterruptScope interrupt;
-  auto outcome = run_tune(options, [](const std::string& what) { log_info("{}", what); });
+  auto outcome = measure::run_tune(options, [](const std::string& what) { log_info("{}", what); });
   if (!outcome) {
     if (outcome.error().code != ErrorCode::kCancelled) return std::unexpected(outcome.error());
     return make_error(
@@ -31,16 +31,18 @@ Status tune_command(const TuneCommandOptions& options) {
         "interrupted: what was measured is kept, the same command goes on from there");
   }
   if (!options.html_path.empty()) {
-    HOTSET_RETURN_IF_ERROR(write_text_file(options.html_path, tune_html(*outcome)));
+    HOTSET_RETURN_IF_ERROR(write_text_file(options.html_path, measure::tune_html(*outcome)));
   }
   if (!options.apply_path.empty() && outcome->chosen) {
-    HOTSET_RETURN_IF_ERROR(write_text_file(options.apply_path, tune_config(*outcome, options)));
+    HOTSET_RETURN_IF_ERROR(
+        write_text_file(options.apply_path, measure::tune_config(*outcome, options)));
     log_info("written: {}; use it with: hotset run --config {} -p \"...\"", options.apply_path,
              options.apply_path);
   }
-  const std::string text = options.format == TuneFormat::kJson       ? tune_json(*outcome)
-                           : options.format == TuneFormat::kMarkdown ? tune_markdown(*outcome)
-                                                                     : tune_text(*outcome);
+  const std::string text =
+      options.format == measure::TuneFormat::kJson       ? measure::tune_json(*outcome)
+      : options.format == measure::TuneFormat::kMarkdown ? measure::tune_markdown(*outcome)
+                                                         : measure::tune_text(*outcome);
   errno = 0;
   if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size()) return stdout_error();
   if (outcome->chosen) return {};
@@ -48,7 +50,7 @@ Status tune_command(const TuneCommandOptions& options) {
 }
 
 void add_tune_command(CLI::App& app, int& exit_status) {
-  auto o = std::make_shared<TuneCommandOptions>();
+  auto o = std::make_shared<measure::TuneCommandOptions>();
   o->model.load_mode = "auto";
   CLI::App* command = app.add_subcommand(
       "tune",
@@ -95,11 +97,11 @@ void add_tune_command(CLI::App& app, int& exit_status) {
                    "Seconds that a server may take to be ready, and to answer")
       ->check(CLI::Range(1, 86400))
       ->capture_default_str();
-  const auto format = [&](const char* name, TuneFormat value, const char* help) {
+  const auto format = [&](const char* name, measure::TuneFormat value, const char* help) {
     return command->add_flag_callback(name, [o, value] { o->format = value; }, help);
   };
-  CLI::Option* markdown = format("--markdown", TuneFormat::kMarkdown, "Print Markdown");
-  format("--json", TuneFormat::kJson, "Print JSON")->excludes(markdown);
+  CLI::Option* markdown = format("--markdown", measure::TuneFormat::kMarkdown, "Print Markdown");
+  format("--json", measure::TuneFormat::kJson, "Print JSON")->excludes(markdown);
   command->add_option("SERVER", o->server,
                       "Behind --: a server to tune instead, and its arguments (docs/tuning.md)");
   command->callback([o, &exit_status] {

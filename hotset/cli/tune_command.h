@@ -5,7 +5,7 @@
 #include <string>
 
 #include "hotset/base/error.h"
-#include "hotset/cli/tune_options.h"
+#include "hotset/measure/tune_options.h"
 
 namespace CLI {
 class App;
@@ -16,7 +16,7 @@ namespace hotset::cli {
 // Tunes, writes the files that were asked for and prints the report. Where nothing is recommended
 // it prints the report, too, and returns the reason as an error. Errors: those of run_tune(); kIo;
 // kUnsupported: a build that must not be measured, and no virtual clock.
-Status tune_command(const TuneCommandOptions& options);
+Status tune_command(const measure::TuneCommandOptions& options);
 
 // `exit_status` must live until the command has run.
 void add_tune_command(CLI::App& app, int& exit_status);

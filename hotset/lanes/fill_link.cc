@@ -4,7 +4,7 @@
 
 namespace hotset::lanes {
 
-void FillLink::queue(const Fill& fill, double us) {
+void FillLink::queue(const cache::Fill& fill, double us) {
   fills_.push_back({fill.group, fill.slot, us});
   outstanding_us_ += us;
 }

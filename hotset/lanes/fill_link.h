@@ -25,7 +25,7 @@ class FillLink {
   explicit FillLink(size_t most_fills) { fills_.reserve(most_fills); }
 
   // A copy that takes `us`.
-  void queue(const Fill& fill, double us);
+  void queue(const cache::Fill& fill, double us);
   // Demand leaves the link alone for `free_us`. Appends what arrives to `arrived`.
   void pass_time(double free_us, std::vector<PendingFill>& arrived);
   // What the copies under way still take.

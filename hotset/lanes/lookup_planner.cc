@@ -8,10 +8,10 @@
 
 namespace hotset::lanes {
 
-LookupPlanner::LookupPlanner(ExpertCache cache, const LookupRules& rules, SplitCosts costs)
+LookupPlanner::LookupPlanner(cache::ExpertCache cache, const LookupRules& rules, SplitCosts costs)
     : cache_(std::move(cache)), rules_(rules), costs_(std::move(costs)) {}
 
-Result<LookupPlanner> LookupPlanner::create(ExpertCache cache, const LookupRules& rules,
+Result<LookupPlanner> LookupPlanner::create(cache::ExpertCache cache, const LookupRules& rules,
                                             const LaneRates& rates) {
   std::vector<LaneCosts> costs;
   for (int32_t g = 0; g < cache.n_groups(); ++g) {
@@ -20,7 +20,7 @@ Result<LookupPlanner> LookupPlanner::create(ExpertCache cache, const LookupRules
   return create(std::move(cache), rules, costs);
 }
 
-Result<LookupPlanner> LookupPlanner::create(ExpertCache cache, const LookupRules& rules,
+Result<LookupPlanner> LookupPlanner::create(cache::ExpertCache cache, const LookupRules& rules,
                                             std::span<const LaneCosts> costs) {
   if (rules.batch && *rules.batch < 1) {
     return make_error(ErrorCode::kInvalidArgument,
@@ -32,7 +32,7 @@ Result<LookupPlanner> LookupPlanner::create(ExpertCache cache, const LookupRules
   int32_t n_layers = 0;
   std::map<uint32_t, size_t> link_of_device;
   for (int32_t g = 0; g < planner.cache_.n_groups(); ++g) {
-    const GroupSpec& spec = planner.cache_.spec(g);
+    const cache::GroupSpec& spec = planner.cache_.spec(g);
     const auto n_expert = static_cast<size_t>(spec.n_expert);
     max_misses = std::max(max_misses, n_expert);
     n_layers = std::max(n_layers, *std::ranges::max_element(spec.layers) + 1);
@@ -41,7 +41,8 @@ Result<LookupPlanner> LookupPlanner::create(ExpertCache cache, const LookupRules
     planner.link_of_.push_back(link->second);
   }
   if (rules.cpu_share) {
-    HOTSET_TRY(planner.share_, FixedShare::create(static_cast<float>(*rules.cpu_share), n_layers));
+    HOTSET_TRY(planner.share_,
+               cache::FixedShare::create(static_cast<float>(*rules.cpu_share), n_layers));
   }
   planner.all_on_cpu_share_.assign(static_cast<size_t>(n_layers), DecayedMean(4, 0, 1));
   for (auto* experts : {&planner.cpu_experts_, &planner.streamed_, &planner.ahead_}) {
@@ -59,7 +60,7 @@ SplitCosts::Moment LookupPlanner::moment(int32_t group) {
 
 Result<PlannedLookup> LookupPlanner::plan(int32_t layer, std::span<const int32_t> ids,
                                           int32_t n_tokens, int32_t k) {
-  HOTSET_TRY(const Lookup lookup, cache_.classify(layer, ids, n_tokens, k));
+  HOTSET_TRY(const cache::Lookup lookup, cache_.classify(layer, ids, n_tokens, k));
   HOTSET_TRY(const CostedLookup costed, costs_.cost(lookup, moment(lookup.group)));
   PlannedLookup plan{
       .layer = layer, .group = lookup.group, .n_tokens = n_tokens, .hits = lookup.hits};
@@ -79,7 +80,7 @@ Result<PlannedLookup> LookupPlanner::plan(int32_t layer, std::span<const int32_t
   return plan;
 }
 
-void LookupPlanner::decide_whether_streamed(const Lookup& lookup, const CostedLookup& costed,
+void LookupPlanner::decide_whether_streamed(const cache::Lookup& lookup, const CostedLookup& costed,
                                             PlannedLookup& plan) {
   if (!rules_.streams || !costed.streamed) return;
   // What the guard has stopped is not started again by the costs that it found wrong.
@@ -101,11 +102,11 @@ void LookupPlanner::decide_whether_streamed(const Lookup& lookup, const CostedLo
   plan.reason = SplitReason::kCosts;
 }
 
-void LookupPlanner::choose_cpu_experts(const Lookup& lookup, const CostedLookup& costed,
+void LookupPlanner::choose_cpu_experts(const cache::Lookup& lookup, const CostedLookup& costed,
                                        std::span<const int32_t> ids, PlannedLookup& plan) {
   cpu_experts_.clear();
-  const auto take = [&](std::span<const Miss> misses) {
-    for (const Miss& miss : misses) cpu_experts_.push_back(miss.expert);
+  const auto take = [&](std::span<const cache::Miss> misses) {
+    for (const cache::Miss& miss : misses) cpu_experts_.push_back(miss.expert);
   };
   if (!lookup.cached) {
     plan.reason = SplitReason::kNoSlots;
@@ -129,7 +130,7 @@ void LookupPlanner::choose_cpu_experts(const Lookup& lookup, const CostedLookup&
   for (const uint32_t i : costed.cached.cpu()) cpu_experts_.push_back(lookup.misses[i].expert);
 }
 
-int32_t LookupPlanner::max_fills(const Lookup& lookup, const CostedLookup& costed) {
+int32_t LookupPlanner::max_fills(const cache::Lookup& lookup, const CostedLookup& costed) {
   if (!rules_.fills || cpu_experts_.empty() || !lookup.cached || !(share_ || uploads_allowed_)) {
     return 0;
   }
@@ -151,11 +152,12 @@ int32_t LookupPlanner::max_fills(const Lookup& lookup, const CostedLookup& coste
   return n_fills;
 }
 
-Status LookupPlanner::commit_split(const Lookup& lookup, const CostedLookup& costed,
+Status LookupPlanner::commit_split(const cache::Lookup& lookup, const CostedLookup& costed,
                                    std::span<const int32_t> ids, PlannedLookup& plan) {
   choose_cpu_experts(lookup, costed, ids, plan);
-  const Decision decision{.cpu_experts = cpu_experts_, .max_fills = max_fills(lookup, costed)};
-  HOTSET_TRY(const LookupPlan committed, cache_.commit(lookup, decision));
+  const cache::Decision decision{.cpu_experts = cpu_experts_,
+                                 .max_fills = max_fills(lookup, costed)};
+  HOTSET_TRY(const cache::LookupPlan committed, cache_.commit(lookup, decision));
   plan.uploads = committed.uploads;
   plan.cpu = committed.cpu_experts;
   plan.evictions = committed.evictions;
@@ -165,7 +167,7 @@ Status LookupPlanner::commit_split(const Lookup& lookup, const CostedLookup& cos
   return {};
 }
 
-Status LookupPlanner::commit_streamed(const Lookup& lookup, const CostedLookup& costed,
+Status LookupPlanner::commit_streamed(const cache::Lookup& lookup, const CostedLookup& costed,
                                       PlannedLookup& plan) {
   const SplitCosts::Moment now = moment(lookup.group);
   size_t n_crossing = lookup.misses.size();
@@ -174,7 +176,7 @@ Status LookupPlanner::commit_streamed(const Lookup& lookup, const CostedLookup& 
     plan.all_on_cpu = costed.all_on_cpu_us <= costs_.streamed_us(lookup, costed, n_crossing, now);
     if (plan.all_on_cpu) n_crossing = 0;
   }
-  HOTSET_TRY(const LookupPlan committed,
+  HOTSET_TRY(const cache::LookupPlan committed,
              cache_.commit_prefill(lookup, static_cast<int32_t>(n_crossing)));
   const std::span<const int32_t> slotless = committed.cpu_experts;
   size_t n_streamed = n_crossing - std::min(n_crossing, committed.uploads.size());
@@ -182,7 +184,7 @@ Status LookupPlanner::commit_streamed(const Lookup& lookup, const CostedLookup& 
     const auto n_share = std::llround(*rules_.cpu_share * static_cast<double>(slotless.size()));
     n_streamed = slotless.size() - static_cast<size_t>(n_share);
   }
-  for (const Miss& miss : lookup.misses) {
+  for (const cache::Miss& miss : lookup.misses) {
     n_pairs_of_[static_cast<size_t>(miss.expert)] = miss.n_pairs;
   }
   // Those with the most tokens; ties by expert, as the list comes.
@@ -212,8 +214,8 @@ Split LookupPlanner::split_of(const PlannedLookup& plan) {
   return plan.uploads.empty() ? Split::kCpu : Split::kBoth;
 }
 
-void LookupPlanner::note(const Lookup& lookup, const PlannedLookup& plan) {
-  CacheCounts& counts = cache_.account(plan.layer, batch_class(plan.n_tokens));
+void LookupPlanner::note(const cache::Lookup& lookup, const PlannedLookup& plan) {
+  cache::CacheCounts& counts = cache_.account(plan.layer, cache::batch_class(plan.n_tokens));
   ++(counts.*split_count(plan.split));
   if (plan.is_streamed) {
     // The cache knows only that they got no slot.
@@ -225,7 +227,7 @@ void LookupPlanner::note(const Lookup& lookup, const PlannedLookup& plan) {
   }
   if (plan.n_tokens == 1) return;
   streamed_last_ = plan.is_streamed;
-  const auto n_missing = std::ranges::count(cache_.slot_map(lookup.layer), kNoSlot);
+  const auto n_missing = std::ranges::count(cache_.slot_map(lookup.layer), policy::kNoSlot);
   const bool is_whole = !plan.streamed.empty() && static_cast<double>(plan.streamed.size()) >=
                                                       kNearlyAll * static_cast<double>(n_missing);
   whole_streams_of_ = is_whole ? plan.n_tokens : 0;
@@ -235,7 +237,8 @@ void LookupPlanner::pass_time(const PlannedLookup& plan) {
   FillLink& link_of_plan = link(plan.group);
   const double demand_us = costs_.copy_us(plan.group, plan.n_crossing());
   link_of_plan.pass_time(std::max(0.0, other_us_ + plan.predicted_us - demand_us), arrived_);
-  for (const Fill& fill : plan.fills) link_of_plan.queue(fill, costs_.copy_us(plan.group, 1));
+  for (const cache::Fill& fill : plan.fills)
+    link_of_plan.queue(fill, costs_.copy_us(plan.group, 1));
 }
 
 std::span<const int32_t> LookupPlanner::experts_ahead(int32_t layer, int32_t n_tokens,
@@ -245,7 +248,7 @@ std::span<const int32_t> LookupPlanner::experts_ahead(int32_t layer, int32_t n_t
   if (n_tokens != whole_streams_of_ || !cache_.slots(cache_.group_of(layer)).full()) return ahead_;
   const std::span<const int32_t> map = cache_.slot_map(layer);
   for (size_t e = 0; e < map.size() && ahead_.size() < most; ++e) {
-    if (map[e] == kNoSlot) ahead_.push_back(static_cast<int32_t>(e));
+    if (map[e] == policy::kNoSlot) ahead_.push_back(static_cast<int32_t>(e));
   }
   return ahead_;
 }

@@ -56,14 +56,14 @@ class LookupPlanner {
  public:
   // Costs from rates, the same for every group, until set_costs().
   // Errors: kInvalidArgument: a rate or the share is out of range; names it.
-  static Result<LookupPlanner> create(ExpertCache cache, const LookupRules& rules,
+  static Result<LookupPlanner> create(cache::ExpertCache cache, const LookupRules& rules,
                                       const LaneRates& rates);
   // `costs` of each group. Errors: as above, and for a wrong number of costs.
-  static Result<LookupPlanner> create(ExpertCache cache, const LookupRules& rules,
+  static Result<LookupPlanner> create(cache::ExpertCache cache, const LookupRules& rules,
                                       std::span<const LaneCosts> costs);
 
-  const ExpertCache& cache() const { return cache_; }
-  ExpertCache& cache() { return cache_; }
+  const cache::ExpertCache& cache() const { return cache_; }
+  cache::ExpertCache& cache() { return cache_; }
   const LookupRules& rules() const { return rules_; }
 
   // Costs of a group as they are known now. Requires: validate(costs).
@@ -95,31 +95,32 @@ class LookupPlanner {
   Status complete_fills();
 
  private:
-  LookupPlanner(ExpertCache cache, const LookupRules& rules, SplitCosts costs);
+  LookupPlanner(cache::ExpertCache cache, const LookupRules& rules, SplitCosts costs);
 
   int32_t batch_limit() const { return rules_.batch.value_or(kMaxDecodeTokens); }
   FillLink& link(int32_t group) { return links_[link_of_[static_cast<size_t>(group)]]; }
   SplitCosts::Moment moment(int32_t group);
   // Sets is_streamed, and the reason if it is.
-  void decide_whether_streamed(const Lookup& lookup, const CostedLookup& costed,
+  void decide_whether_streamed(const cache::Lookup& lookup, const CostedLookup& costed,
                                PlannedLookup& plan);
   // Fills cpu_experts_; sets all_on_cpu and the reason.
-  void choose_cpu_experts(const Lookup& lookup, const CostedLookup& costed,
+  void choose_cpu_experts(const cache::Lookup& lookup, const CostedLookup& costed,
                           std::span<const int32_t> ids, PlannedLookup& plan);
   // How many fills the link has room for, with cpu_experts_ on the CPU lane.
-  int32_t max_fills(const Lookup& lookup, const CostedLookup& costed);
-  Status commit_split(const Lookup& lookup, const CostedLookup& costed,
+  int32_t max_fills(const cache::Lookup& lookup, const CostedLookup& costed);
+  Status commit_split(const cache::Lookup& lookup, const CostedLookup& costed,
                       std::span<const int32_t> ids, PlannedLookup& plan);
-  Status commit_streamed(const Lookup& lookup, const CostedLookup& costed, PlannedLookup& plan);
+  Status commit_streamed(const cache::Lookup& lookup, const CostedLookup& costed,
+                         PlannedLookup& plan);
   static Split split_of(const PlannedLookup& plan);
   // Counts the lookup, and what the next ones are expected to be like.
-  void note(const Lookup& lookup, const PlannedLookup& plan);
+  void note(const cache::Lookup& lookup, const PlannedLookup& plan);
   void pass_time(const PlannedLookup& plan);
 
-  ExpertCache cache_;
+  cache::ExpertCache cache_;
   LookupRules rules_;
   SplitCosts costs_;
-  std::optional<FixedShare> share_;
+  std::optional<cache::FixedShare> share_;
   std::vector<FillLink> links_;  // of each device
   std::vector<size_t> link_of_;  // [n_groups]
   std::vector<PendingFill> arrived_;

@@ -23,16 +23,16 @@ constexpr int32_t kTopK = 4;
 // An upload takes 100 us, the CPU 150 us, the device 5 us.
 constexpr LaneRates kRates = {.link_gb_per_s = 10, .cpu_gb_per_s = 6.67, .device_gb_per_s = 200};
 
-ExpertCache cache_of(int64_t n_slots, const std::string& policy = "class_lru") {
-  CacheGroup group{.spec = {.n_expert = kExperts,
-                            .layers = {0, 1},
-                            .group_host_bytes = mib(1),
-                            .device_host_bytes = mib(1),
-                            .expert_bytes = {Bytes{1'000'000}}},
-                   .n_slots = n_slots};
-  std::vector<CacheGroup> groups;
+cache::ExpertCache cache_of(int64_t n_slots, const std::string& policy = "class_lru") {
+  cache::CacheGroup group{.spec = {.n_expert = kExperts,
+                                   .layers = {0, 1},
+                                   .group_host_bytes = mib(1),
+                                   .device_host_bytes = mib(1),
+                                   .expert_bytes = {Bytes{1'000'000}}},
+                          .n_slots = n_slots};
+  std::vector<cache::CacheGroup> groups;
   groups.push_back(std::move(group));
-  return ExpertCache::create(std::move(groups), policy).value();
+  return cache::ExpertCache::create(std::move(groups), policy).value();
 }
 
 LookupPlanner planner_of(int64_t n_slots, const LookupRules& rules,
@@ -47,9 +47,9 @@ std::vector<int32_t> ids_of(int32_t n_tokens) {
   return ids;
 }
 
-std::vector<int32_t> experts_of(std::span<const Upload> uploads) {
+std::vector<int32_t> experts_of(std::span<const cache::Upload> uploads) {
   std::vector<int32_t> experts;
-  for (const Upload& upload : uploads) experts.push_back(upload.expert);
+  for (const cache::Upload& upload : uploads) experts.push_back(upload.expert);
   return experts;
 }
 
@@ -89,7 +89,7 @@ TEST(LookupPlanner, AFixedShareOfAStreamedPrefillIsLeftToTheCpu) {
   EXPECT_EQ(plan->hits.size() + n_missing, size_t{kExperts});
   EXPECT_EQ(plan->cpu.size(), (n_missing + 2) / 4);
   EXPECT_EQ(plan->streamed.size(), n_missing - plan->cpu.size());
-  const CacheCounts counts = planner.cache().counts(0)[BatchClass::kMore];
+  const cache::CacheCounts counts = planner.cache().counts(0)[cache::BatchClass::kMore];
   EXPECT_EQ(counts.cpu, plan->cpu.size());
   EXPECT_EQ(counts.streamed, plan->streamed.size());
   EXPECT_EQ(counts.split_streamed, 1U);
@@ -153,7 +153,7 @@ TEST(LookupPlanner, FillsArriveInTheTimeThatLookupsLeaveTheLink) {
     ASSERT_TRUE(planner.complete_fills());
     EXPECT_TRUE(planner.arrived().empty());
   }
-  const CacheCounts counts = planner.cache().total_counts();
+  const cache::CacheCounts counts = planner.cache().total_counts();
   EXPECT_GT(counts.fills, 0U);
   EXPECT_EQ(counts.fills_entered + counts.fills_dropped, counts.fills);
   const auto plan = planner.plan(0, std::vector{0, 1, 2, 3}, 1, kTopK);
@@ -198,7 +198,7 @@ TEST(LookupPlanner, RefusesRulesOutOfRange) {
 
 class Twice final : public PlanInterceptor {
  public:
-  void planned(const Lookup&, PlannedLookup& plan) override { plan.fills = {}; }
+  void planned(const cache::Lookup&, PlannedLookup& plan) override { plan.fills = {}; }
 };
 
 TEST(LookupPlanner, AnInterceptorMayChangeThePlan) {
@@ -236,8 +236,8 @@ TEST(LookupPlanner, DividesEveryLookupAndAllocatesNothing) {
         seen |= 1U << expert;
         ++n;
       };
-      for (const Hit& hit : plan->hits) see(hit.expert);
-      for (const Upload& upload : plan->uploads) see(upload.expert);
+      for (const cache::Hit& hit : plan->hits) see(hit.expert);
+      for (const cache::Upload& upload : plan->uploads) see(upload.expert);
       for (const int32_t expert : plan->streamed) see(expert);
       for (const int32_t expert : plan->cpu) see(expert);
       uint32_t selected = 0;
@@ -247,7 +247,7 @@ TEST(LookupPlanner, DividesEveryLookupAndAllocatesNothing) {
       HOTSET_CHECK(plan->predicted_us >= plan->cheapest_us && plan->cheapest_us >= 0);
     }
     EXPECT_EQ(allocations_so_far() - before, 0);
-    const CacheCounts counts = planner.cache().total_counts();
+    const cache::CacheCounts counts = planner.cache().total_counts();
     EXPECT_EQ(counts.hits + counts.uploads + counts.cpu + counts.streamed, counts.selected);
     EXPECT_EQ(counts.split_hits + counts.split_uploads + counts.split_both + counts.split_cpu +
                   counts.split_all_on_cpu + counts.split_streamed,

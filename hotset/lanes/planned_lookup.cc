@@ -15,10 +15,11 @@ std::string_view split_name(Split split) {
   return std::string_view(split_label(split)).substr(std::string_view("plan: ").size());
 }
 
-uint64_t CacheCounts::* split_count(Split split) {
-  static constexpr std::array<uint64_t CacheCounts::*, kSplits> kMembers = {
-      &CacheCounts::split_hits, &CacheCounts::split_uploads,    &CacheCounts::split_both,
-      &CacheCounts::split_cpu,  &CacheCounts::split_all_on_cpu, &CacheCounts::split_streamed};
+uint64_t cache::CacheCounts::* split_count(Split split) {
+  static constexpr std::array<uint64_t cache::CacheCounts::*, kSplits> kMembers = {
+      &cache::CacheCounts::split_hits,       &cache::CacheCounts::split_uploads,
+      &cache::CacheCounts::split_both,       &cache::CacheCounts::split_cpu,
+      &cache::CacheCounts::split_all_on_cpu, &cache::CacheCounts::split_streamed};
   return kMembers[static_cast<size_t>(split)];
 }
 

@@ -28,7 +28,7 @@ std::string_view split_name(Split split);
 // As profiles have it: "plan: hits". A string literal.
 const char* split_label(Split split);
 // Where the account counts lookups of it.
-uint64_t CacheCounts::* split_count(Split split);
+uint64_t cache::CacheCounts::* split_count(Split split);
 
 // What a split was decided by.
 enum class SplitReason : uint8_t {
@@ -50,12 +50,12 @@ struct PlannedLookup {
   int32_t layer = 0;  // number in the model
   int32_t group = 0;
   int32_t n_tokens = 0;
-  std::span<const Hit> hits = {};          // in order of first appearance in the ids
-  std::span<const Upload> uploads = {};    // into slots, before they are computed
-  std::span<const int32_t> streamed = {};  // cross the link without getting a slot
-  std::span<const int32_t> cpu = {};       // misses for the CPU lane
-  std::span<const Eviction> evictions = {};
-  std::span<const Fill> fills = {};  // copies behind all others, best score first
+  std::span<const cache::Hit> hits = {};        // in order of first appearance in the ids
+  std::span<const cache::Upload> uploads = {};  // into slots, before they are computed
+  std::span<const int32_t> streamed = {};       // cross the link without getting a slot
+  std::span<const int32_t> cpu = {};            // misses for the CPU lane
+  std::span<const cache::Eviction> evictions = {};
+  std::span<const cache::Fill> fills = {};  // copies behind all others, best score first
   Split split = Split::kHits;
   SplitReason reason = SplitReason::kNothingMissing;
   bool is_streamed = false;  // a prefill: nothing was evicted, chunks overlap with computing
@@ -74,7 +74,7 @@ struct PlannedLookup {
 class PlanInterceptor {
  public:
   virtual ~PlanInterceptor() = default;
-  virtual void planned(const Lookup& lookup, PlannedLookup& plan) = 0;
+  virtual void planned(const cache::Lookup& lookup, PlannedLookup& plan) = 0;
 };
 
 }  // namespace hotset::lanes

@@ -23,7 +23,7 @@ constexpr Bytes kMaxChunkBytes = mib(32);
 constexpr int64_t kMinChunks = 8;
 
 // Of an expert that enters an empty slot. A prompt does not wait for what only later tokens gain.
-double cold_value_us(const UploadValue& value, const Lookup& lookup, double score) {
+double cold_value_us(const UploadValue& value, const cache::Lookup& lookup, double score) {
   if (lookup.n_tokens > kMaxDecodeTokens) return 0;
   return std::min(kMaxCost, value.saving_us() * kColdHorizonTokens * score);
 }
@@ -35,12 +35,13 @@ double cheapest_us(std::span<const SplitCost> splits) {
 
 }  // namespace
 
-int64_t stage_experts(const GroupSpec& group) {
+int64_t stage_experts(const cache::GroupSpec& group) {
   const int64_t fit = kMaxChunkBytes.count / group.bytes_per_expert().count;
   return std::clamp<int64_t>(fit, 1, std::max<int64_t>(1, group.n_expert / kMinChunks));
 }
 
-Result<SplitCosts> SplitCosts::create(std::span<const LaneCosts> costs, const ExpertCache& cache) {
+Result<SplitCosts> SplitCosts::create(std::span<const LaneCosts> costs,
+                                      const cache::ExpertCache& cache) {
   if (std::cmp_not_equal(costs.size(), cache.n_groups())) {
     return make_error(ErrorCode::kInvalidArgument, "costs of {} groups, expected {}", costs.size(),
                       cache.n_groups());
@@ -53,7 +54,7 @@ Result<SplitCosts> SplitCosts::create(std::span<const LaneCosts> costs, const Ex
   for (int32_t g = 0; g < cache.n_groups(); ++g) {
     const LaneCosts& of_group = costs[static_cast<size_t>(g)];
     HOTSET_RETURN_IF_ERROR(validate(of_group));
-    const GroupSpec& spec = cache.spec(g);
+    const cache::GroupSpec& spec = cache.spec(g);
     const Bytes expert_bytes = spec.bytes_per_expert();
     // Before anything is seen, a miss is taken to cost what the cheaper lane takes for it alone.
     const double one_upload_us =
@@ -70,10 +71,10 @@ Result<SplitCosts> SplitCosts::create(std::span<const LaneCosts> costs, const Ex
   return result;
 }
 
-double SplitCosts::hit_us(const Group& group, const Lookup& lookup) const {
+double SplitCosts::hit_us(const Group& group, const cache::Lookup& lookup) const {
   if (lookup.hits.empty()) return 0;
   double us = group.costs.pairs.turn_us;
-  for (const Hit& hit : lookup.hits) us += group.costs.pairs.expert_us.at(hit.n_pairs);
+  for (const cache::Hit& hit : lookup.hits) us += group.costs.pairs.expert_us.at(hit.n_pairs);
   return us;
 }
 
@@ -83,21 +84,22 @@ double SplitCosts::copy_us(int32_t group, size_t n) const {
                                            static_cast<double>(of(group).expert_bytes.count));
 }
 
-double SplitCosts::all_on_cpu_us(const Group& group, const Lookup& lookup) const {
+double SplitCosts::all_on_cpu_us(const Group& group, const cache::Lookup& lookup) const {
   double us = group.costs.cpu_solo.turn_us + group.costs.all_rows_us;
-  for (const Hit& hit : lookup.hits) us += group.costs.cpu_solo.expert_us.at(hit.n_pairs);
-  for (const Miss& miss : lookup.misses) us += group.costs.cpu_solo.expert_us.at(miss.n_pairs);
+  for (const cache::Hit& hit : lookup.hits) us += group.costs.cpu_solo.expert_us.at(hit.n_pairs);
+  for (const cache::Miss& miss : lookup.misses)
+    us += group.costs.cpu_solo.expert_us.at(miss.n_pairs);
   return us;
 }
 
-void SplitCosts::list_misses(const Group& group, const Lookup& lookup) {
+void SplitCosts::list_misses(const Group& group, const cache::Lookup& lookup) {
   const size_t n = lookup.misses.size();
   misses_.clear();
   worthless_.clear();
   // Misses come with the lowest score first, places in the order of their use: the best miss would
   // get the first place.
   for (size_t i = 0; i < n; ++i) {
-    const Miss& miss = lookup.misses[i];
+    const cache::Miss& miss = lookup.misses[i];
     const size_t place = n - 1 - i;
     double value_us = 0;
     if (place < lookup.places.size()) {
@@ -111,7 +113,7 @@ void SplitCosts::list_misses(const Group& group, const Lookup& lookup) {
   }
 }
 
-Result<CostedLookup> SplitCosts::cost(const Lookup& lookup, const Moment& moment) {
+Result<CostedLookup> SplitCosts::cost(const cache::Lookup& lookup, const Moment& moment) {
   const Group& group = of(lookup.group);
   list_misses(group, lookup);
   CostedLookup costed{.hit_us = hit_us(group, lookup)};
@@ -135,7 +137,7 @@ Result<CostedLookup> SplitCosts::cost(const Lookup& lookup, const Moment& moment
   return costed;
 }
 
-double SplitCosts::prefetched_us(const Group& group, const Lookup& lookup, size_t n_uploads,
+double SplitCosts::prefetched_us(const Group& group, const cache::Lookup& lookup, size_t n_uploads,
                                  double other_us) const {
   const auto n_selected = static_cast<double>(lookup.hits.size() + lookup.misses.size());
   if (!lookup.group_full || n_selected < kNearlyAll * static_cast<double>(group.n_expert) ||
@@ -146,8 +148,8 @@ double SplitCosts::prefetched_us(const Group& group, const Lookup& lookup, size_
   return std::min(other_us, copy_us(lookup.group, n_first));
 }
 
-double SplitCosts::streamed_us(const Lookup& lookup, const CostedLookup& costed, size_t n_uploads,
-                               const Moment& moment) const {
+double SplitCosts::streamed_us(const cache::Lookup& lookup, const CostedLookup& costed,
+                               size_t n_uploads, const Moment& moment) const {
   const Group& group = of(lookup.group);
   const ExpertCost& pairs = group.costs.pairs;
   const SplitCost& split = costed.streamed->candidates[n_uploads];
@@ -166,7 +168,7 @@ double SplitCosts::streamed_us(const Lookup& lookup, const CostedLookup& costed,
          prefetched_us(group, lookup, n_uploads, moment.other_us);
 }
 
-double SplitCosts::admission_us(const Group& group, const Lookup& lookup, size_t n_uploads,
+double SplitCosts::admission_us(const Group& group, const cache::Lookup& lookup, size_t n_uploads,
                                 bool evicts) const {
   const size_t n = lookup.misses.size();
   // A score counts this use, and what it is compared with waits for its next one: where a lookup
@@ -185,7 +187,7 @@ double SplitCosts::admission_us(const Group& group, const Lookup& lookup, size_t
   return us;
 }
 
-double SplitCosts::cached_us(const Group& group, const Lookup& lookup,
+double SplitCosts::cached_us(const Group& group, const cache::Lookup& lookup,
                              const CostedLookup& costed) const {
   const SplitCost& split = costed.cached.cost();
   if (lookup.n_tokens == 1) return split.done_us();
@@ -196,7 +198,7 @@ double SplitCosts::cached_us(const Group& group, const Lookup& lookup,
   return split.done_us() + group.costs.pairs.turn_us - later_us;
 }
 
-bool SplitCosts::prefers_streaming(const Lookup& lookup, const CostedLookup& costed,
+bool SplitCosts::prefers_streaming(const cache::Lookup& lookup, const CostedLookup& costed,
                                    const Moment& moment) const {
   const Group& group = of(lookup.group);
   size_t n_uploads = costed.streamed->n_uploads;
@@ -210,27 +212,27 @@ bool SplitCosts::prefers_streaming(const Lookup& lookup, const CostedLookup& cos
   return streams_us < std::min(cached_us(group, lookup, costed), costed.all_on_cpu_us);
 }
 
-bool SplitCosts::prefers_all_on_cpu(const Lookup& lookup, const CostedLookup& costed) const {
+bool SplitCosts::prefers_all_on_cpu(const cache::Lookup& lookup, const CostedLookup& costed) const {
   // Uploads of one token that are worth their time are made all the same.
   return (costed.cached.n_uploads == 0 || lookup.n_tokens > 1) &&
          costed.all_on_cpu_us < cached_us(of(lookup.group), lookup, costed);
 }
 
-Status SplitCosts::observe(const Lookup& lookup, const CostedLookup& costed,
-                           std::span<const Eviction> evictions) {
+Status SplitCosts::observe(const cache::Lookup& lookup, const CostedLookup& costed,
+                           std::span<const cache::Eviction> evictions) {
   Group& group = of(lookup.group);
   if (!lookup.misses.empty()) {
     // What the misses cost by the cheapest split, not by the one that was taken: with that one, a
     // value that is too high would make uploads, and slow uploads make it higher.
     const double split_us = cheapest_us(costed.cached.candidates);
     double all_hits_us = lookup.hits.empty() ? group.costs.pairs.turn_us : costed.hit_us;
-    for (const Miss& miss : lookup.misses) {
+    for (const cache::Miss& miss : lookup.misses) {
       all_hits_us += group.costs.pairs.expert_us.at(miss.n_pairs);
     }
     HOTSET_RETURN_IF_ERROR(group.value.observe_saving((split_us - all_hits_us) /
                                                       static_cast<double>(lookup.misses.size())));
   }
-  for (const Eviction& eviction : evictions) {
+  for (const cache::Eviction& eviction : evictions) {
     HOTSET_RETURN_IF_ERROR(group.value.observe_residency(
         std::min(kFillHorizonTokens, static_cast<double>(eviction.residency_tokens))));
   }

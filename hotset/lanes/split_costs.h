@@ -28,7 +28,7 @@ inline constexpr double kNearlyAll = 0.9;
 
 // How many experts a half of a group's staging area holds: what passes through in prefills comes in
 // chunks, one of which is copied while the one before it is computed.
-int64_t stage_experts(const GroupSpec& group);
+int64_t stage_experts(const cache::GroupSpec& group);
 
 // A lookup's ways, costed. Spans hold until the next lookup is costed.
 struct CostedLookup {
@@ -46,7 +46,8 @@ class SplitCosts {
  public:
   // `costs` of each group of `cache`, which is read here only.
   // Errors: kInvalidArgument, a cost is out of range or their number wrong.
-  static Result<SplitCosts> create(std::span<const LaneCosts> costs, const ExpertCache& cache);
+  static Result<SplitCosts> create(std::span<const LaneCosts> costs,
+                                   const cache::ExpertCache& cache);
 
   // Costs of a group as they are known now. Requires: validate(costs).
   void set_costs(int32_t group, const LaneCosts& costs) { of(group).costs = costs; }
@@ -59,28 +60,28 @@ class SplitCosts {
     double other_us = 0;        // what a layer takes beside its experts
   };
   // Errors: kInvalidArgument, a time is out of range.
-  Result<CostedLookup> cost(const Lookup& lookup, const Moment& moment);
+  Result<CostedLookup> cost(const cache::Lookup& lookup, const Moment& moment);
 
   // Whether a lookup of several tokens is done sooner if its misses are streamed, instead of being
   // uploaded into the slots of others before they are computed: by what either takes, and by what
   // the experts that would come in are worth above those that would go.
   // Requires: lookup.cached, costed.streamed.
-  bool prefers_streaming(const Lookup& lookup, const CostedLookup& costed,
+  bool prefers_streaming(const cache::Lookup& lookup, const CostedLookup& costed,
                          const Moment& moment) const;
   // Whether it is done sooner if the CPU computes the resident experts too: starting a graph and
   // bringing scattered rows back can cost more than a few hits save. Then no miss is uploaded.
-  bool prefers_all_on_cpu(const Lookup& lookup, const CostedLookup& costed) const;
+  bool prefers_all_on_cpu(const cache::Lookup& lookup, const CostedLookup& costed) const;
   // What a streamed lookup takes of which `n_uploads` misses, those with the most tokens, cross the
   // link. Requires: costed.streamed, n_uploads <= lookup.misses.size().
-  double streamed_us(const Lookup& lookup, const CostedLookup& costed, size_t n_uploads,
+  double streamed_us(const cache::Lookup& lookup, const CostedLookup& costed, size_t n_uploads,
                      const Moment& moment) const;
   // Of `n` experts, alone on the link.
   double copy_us(int32_t group, size_t n) const;
 
   // What the misses of a lookup cost and how long experts stay: what uploads are worth later goes
   // by it. Errors: kInvalidArgument.
-  Status observe(const Lookup& lookup, const CostedLookup& costed,
-                 std::span<const Eviction> evictions);
+  Status observe(const cache::Lookup& lookup, const CostedLookup& costed,
+                 std::span<const cache::Eviction> evictions);
 
  private:
   struct Group {
@@ -98,20 +99,21 @@ class SplitCosts {
 
   Group& of(int32_t group) { return groups_[static_cast<size_t>(group)]; }
   const Group& of(int32_t group) const { return groups_[static_cast<size_t>(group)]; }
-  void list_misses(const Group& group, const Lookup& lookup);
-  double hit_us(const Group& group, const Lookup& lookup) const;
-  double all_on_cpu_us(const Group& group, const Lookup& lookup) const;
+  void list_misses(const Group& group, const cache::Lookup& lookup);
+  double hit_us(const Group& group, const cache::Lookup& lookup) const;
+  double all_on_cpu_us(const Group& group, const cache::Lookup& lookup) const;
   // What copying the first chunk while the layer's attention is computed saves, if enough of the
   // experts are needed that it can be copied before it is known which.
-  double prefetched_us(const Group& group, const Lookup& lookup, size_t n_uploads,
+  double prefetched_us(const Group& group, const cache::Lookup& lookup, size_t n_uploads,
                        double other_us) const;
   // What `n_uploads` misses are worth in the places they would get, each above what it would push
   // out; only of those that get empty slots, if not `evicts`.
-  double admission_us(const Group& group, const Lookup& lookup, size_t n_uploads,
+  double admission_us(const Group& group, const cache::Lookup& lookup, size_t n_uploads,
                       bool evicts) const;
   // What the chosen split with slots takes; of several tokens, less what its uploads are worth
   // later.
-  double cached_us(const Group& group, const Lookup& lookup, const CostedLookup& costed) const;
+  double cached_us(const Group& group, const cache::Lookup& lookup,
+                   const CostedLookup& costed) const;
 
   std::vector<Group> groups_;
   LaneChooser cached_;

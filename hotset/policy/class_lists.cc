@@ -1,6 +1,6 @@
 #include "hotset/policy/class_lists.h"
 
-namespace hotset {
+namespace hotset::policy {
 
 ClassLists::ClassLists(int32_t n_slots)
     : n_slots_(n_slots), links_(static_cast<size_t>(n_slots + kClasses)) {
@@ -23,4 +23,4 @@ void ClassLists::remove(int32_t slot) {
   link(removed.next).previous = removed.previous;
 }
 
-}  // namespace hotset
+}  // namespace hotset::policy

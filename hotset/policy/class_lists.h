@@ -14,7 +14,7 @@
 
 #include "hotset/policy/policy.h"
 
-namespace hotset {
+namespace hotset::policy {
 
 class ClassLists {
  public:
@@ -86,6 +86,6 @@ int32_t ClassLists::choose(const NeededSlots& needed, const AgeOf& age_of,
   return static_cast<int32_t>(n);
 }
 
-}  // namespace hotset
+}  // namespace hotset::policy
 
 #endif  // HOTSET_POLICY_CLASS_LISTS_H_

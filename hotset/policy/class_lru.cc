@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-namespace hotset {
+namespace hotset::policy {
 
 ClassLru::ClassLru(const PolicyShape& shape)
     : crf_(shape.n_layers, shape.n_expert, kHalfLifeTokens), lists_(shape.n_slots) {}
@@ -58,4 +58,4 @@ void ClassLru::on_advance(int32_t layer_index, int32_t n_tokens) {
   crf_.advance(layer_index, n_tokens);
 }
 
-}  // namespace hotset
+}  // namespace hotset::policy

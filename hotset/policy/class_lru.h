@@ -15,7 +15,7 @@
 #include "hotset/policy/crf_table.h"
 #include "hotset/policy/policy.h"
 
-namespace hotset {
+namespace hotset::policy {
 
 class ClassLru final : public Policy {
  public:
@@ -44,6 +44,6 @@ class ClassLru final : public Policy {
 // Why class_lru chose a victim, for all who rank as it does.
 std::string explain_class_lru(const Victim& victim);
 
-}  // namespace hotset
+}  // namespace hotset::policy
 
 #endif  // HOTSET_POLICY_CLASS_LRU_H_

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace hotset {
+namespace hotset::policy {
 
 int64_t crf_key(float crf, int64_t last_use, int32_t half_life_tokens) {
   // Inserted without a use (a profile's fill): as if used once.
@@ -68,4 +68,4 @@ void Crf::on_advance(int32_t layer_index, int32_t n_tokens) {
   heaps_.touch(layer_index);
 }
 
-}  // namespace hotset
+}  // namespace hotset::policy

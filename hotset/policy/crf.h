@@ -21,7 +21,7 @@
 #include "hotset/policy/policy.h"
 #include "hotset/policy/rank_heaps.h"
 
-namespace hotset {
+namespace hotset::policy {
 
 // The fixed-point key above; a token is 2^kCrfKeyBits.
 inline constexpr int kCrfKeyBits = 20;
@@ -51,6 +51,6 @@ class Crf final : public Policy {
   RankHeaps heaps_;  // one per layer
 };
 
-}  // namespace hotset
+}  // namespace hotset::policy
 
 #endif  // HOTSET_POLICY_CRF_H_

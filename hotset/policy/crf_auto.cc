@@ -9,7 +9,7 @@
 #include "hotset/base/random.h"
 #include "hotset/policy/class_lru.h"
 
-namespace hotset {
+namespace hotset::policy {
 namespace {
 
 // Any fixed number: the same sample in every run.
@@ -205,4 +205,4 @@ void CrfAuto::follow(Candidate candidate) {
   }
 }
 
-}  // namespace hotset
+}  // namespace hotset::policy

@@ -29,7 +29,7 @@
 #include "hotset/policy/policy.h"
 #include "hotset/policy/rank_heaps.h"
 
-namespace hotset {
+namespace hotset::policy {
 
 class CrfAuto final : public Policy {
  public:
@@ -103,6 +103,6 @@ class CrfAuto final : public Policy {
   int64_t n_switches_ = 0;
 };
 
-}  // namespace hotset
+}  // namespace hotset::policy
 
 #endif  // HOTSET_POLICY_CRF_AUTO_H_

@@ -10,7 +10,7 @@
 
 #include "hotset/policy/policy_testing.h"
 
-namespace hotset {
+namespace hotset::policy {
 namespace {
 
 using test::TestCache;
@@ -144,4 +144,4 @@ TEST(CrfAuto, SamplesLargeGroups) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::policy

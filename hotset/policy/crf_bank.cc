@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <bit>
 
-namespace hotset {
+namespace hotset::policy {
 
 CrfBank::CrfBank(int32_t n_layers, int32_t n_expert)
     : n_expert_(n_expert),
@@ -68,4 +68,4 @@ void CrfBank::use(int32_t layer_index, ExpertIndex expert) {
   entry.last_use = now;
 }
 
-}  // namespace hotset
+}  // namespace hotset::policy

@@ -13,7 +13,7 @@
 #include "hotset/policy/crf.h"
 #include "hotset/policy/policy.h"
 
-namespace hotset {
+namespace hotset::policy {
 
 // How many uses per token to expect of an expert: by one half-life, or
 //   kBlend  the mean of the estimates of half-lives 16 and 128 as of the last use, decaying with a
@@ -130,6 +130,6 @@ class BankOrder {
   std::span<const ExpertIndex> experts_;
 };
 
-}  // namespace hotset
+}  // namespace hotset::policy
 
 #endif  // HOTSET_POLICY_CRF_BANK_H_

@@ -2,7 +2,7 @@
 
 #include <fmt/core.h>
 
-namespace hotset {
+namespace hotset::policy {
 
 CrfBlend::CrfBlend(const PolicyShape& shape)
     : n_layers_(shape.n_layers),
@@ -58,4 +58,4 @@ void CrfBlend::on_advance(int32_t layer_index, int32_t n_tokens) {
   n_tokens_ = n_tokens;
 }
 
-}  // namespace hotset
+}  // namespace hotset::policy

@@ -19,7 +19,7 @@
 #include "hotset/policy/policy.h"
 #include "hotset/policy/rank_heaps.h"
 
-namespace hotset {
+namespace hotset::policy {
 
 class CrfBlend final : public Policy {
  public:
@@ -47,6 +47,6 @@ class CrfBlend final : public Policy {
   int32_t n_tokens_ = 1;  // of the last lookup
 };
 
-}  // namespace hotset
+}  // namespace hotset::policy
 
 #endif  // HOTSET_POLICY_CRF_BLEND_H_

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-namespace hotset {
+namespace hotset::policy {
 
 CrfTable::CrfTable(int32_t n_layers, int32_t n_expert, int32_t half_life_tokens)
     : n_expert_(n_expert),
@@ -17,4 +17,4 @@ CrfTable::CrfTable(int32_t n_layers, int32_t n_expert, int32_t half_life_tokens)
   }
 }
 
-}  // namespace hotset
+}  // namespace hotset::policy

@@ -12,7 +12,7 @@
 
 #include "hotset/policy/policy.h"
 
-namespace hotset {
+namespace hotset::policy {
 
 class CrfTable {
  public:
@@ -77,6 +77,6 @@ class CrfTable {
   std::vector<Entry> entries_;   // [n_layers * n_expert]
 };
 
-}  // namespace hotset
+}  // namespace hotset::policy
 
 #endif  // HOTSET_POLICY_CRF_TABLE_H_

@@ -8,7 +8,7 @@
 #include "hotset/policy/crf_bank.h"
 #include "hotset/policy/policy_testing.h"
 
-namespace hotset {
+namespace hotset::policy {
 namespace {
 
 TEST(CrfTable, DecaysByHalfEveryHalfLife) {
@@ -108,4 +108,4 @@ TEST(CrfBank, AgreesWithATablePerHalfLife) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::policy

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace hotset {
+namespace hotset::policy {
 
 RecordedFuture::RecordedFuture(int32_t n_experts)
     : uses_(static_cast<size_t>(n_experts)), cursor_(static_cast<size_t>(n_experts)) {}
@@ -81,4 +81,4 @@ NextUse RecordedFuture::next_use(ExpertIndex expert) const {
   return {uses[cursor].lookup, uses[cursor].rank};
 }
 
-}  // namespace hotset
+}  // namespace hotset::policy

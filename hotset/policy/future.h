@@ -10,7 +10,7 @@
 #include "hotset/base/error.h"
 #include "hotset/policy/policy.h"
 
-namespace hotset {
+namespace hotset::policy {
 
 inline constexpr uint64_t kNeverUsed = std::numeric_limits<uint64_t>::max();
 
@@ -73,6 +73,6 @@ class RecordedFuture final : public NextUseOracle {
   bool ranked_ = true;
 };
 
-}  // namespace hotset
+}  // namespace hotset::policy
 
 #endif  // HOTSET_POLICY_FUTURE_H_

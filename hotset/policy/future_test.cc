@@ -5,7 +5,7 @@
 
 #include <vector>
 
-namespace hotset {
+namespace hotset::policy {
 namespace {
 
 TEST(RecordedFuture, SaysWhenAnExpertIsUsedNext) {
@@ -61,4 +61,4 @@ TEST(RecordedFuture, RefusesExpertsOutOfRange) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::policy

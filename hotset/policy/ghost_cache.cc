@@ -2,7 +2,7 @@
 
 #include <array>
 
-namespace hotset {
+namespace hotset::policy {
 
 std::string_view candidate_name(Candidate candidate) {
   constexpr std::array<std::string_view, kCandidates> kNames = {
@@ -96,4 +96,4 @@ int32_t GhostCache::lookup(const PlannedLookup& planned, std::span<const int32_t
   return n_hits;
 }
 
-}  // namespace hotset
+}  // namespace hotset::policy

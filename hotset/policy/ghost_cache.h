@@ -17,7 +17,7 @@
 #include "hotset/policy/policy.h"
 #include "hotset/policy/rank_heaps.h"
 
-namespace hotset {
+namespace hotset::policy {
 
 // The policies that crf-auto chooses from.
 enum class Candidate : uint8_t { kClassLru, kCrf2, kCrf8, kCrf32, kCrf128, kBlend };
@@ -65,6 +65,6 @@ class GhostCache {
   std::vector<Victim> victims_;
 };
 
-}  // namespace hotset
+}  // namespace hotset::policy
 
 #endif  // HOTSET_POLICY_GHOST_CACHE_H_

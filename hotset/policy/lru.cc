@@ -2,7 +2,7 @@
 
 #include <fmt/core.h>
 
-namespace hotset {
+namespace hotset::policy {
 
 Lru::Lru(const PolicyShape& shape)
     : crf_(shape.n_layers, shape.n_expert, kScoreHalfLifeTokens),
@@ -52,4 +52,4 @@ void Lru::on_evict(ExpertIndex expert, int32_t) { heap_.erase(expert); }
 
 void Lru::on_advance(int32_t layer_index, int32_t n_tokens) { crf_.advance(layer_index, n_tokens); }
 
-}  // namespace hotset
+}  // namespace hotset::policy

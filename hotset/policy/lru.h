@@ -15,7 +15,7 @@
 #include "hotset/policy/policy.h"
 #include "hotset/policy/rank_heaps.h"
 
-namespace hotset {
+namespace hotset::policy {
 
 class Lru final : public Policy {
  public:
@@ -44,6 +44,6 @@ class Lru final : public Policy {
   int64_t lookup_ = 0;             // lookups seen
 };
 
-}  // namespace hotset
+}  // namespace hotset::policy
 
 #endif  // HOTSET_POLICY_LRU_H_

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace hotset {
+namespace hotset::policy {
 namespace {
 
 // Of a lookup's experts so many are told apart by NextUse::rank.
@@ -93,4 +93,4 @@ std::string Unbounded::explain(const Victim&) const { return "unbounded: nothing
 
 std::string Unbounded::explain() const { return "unbounded: a slot for every expert"; }
 
-}  // namespace hotset
+}  // namespace hotset::policy

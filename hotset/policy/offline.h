@@ -14,7 +14,7 @@
 #include "hotset/policy/policy.h"
 #include "hotset/policy/rank_heaps.h"
 
-namespace hotset {
+namespace hotset::policy {
 
 // The victim is the expert whose next use is farthest; of those that the same lookup uses next, the
 // one whose use after that is farthest, and so on (NextUse); then the lower key.
@@ -65,6 +65,6 @@ class Unbounded final : public Policy {
   void on_advance(int32_t, int32_t) override {}
 };
 
-}  // namespace hotset
+}  // namespace hotset::policy
 
 #endif  // HOTSET_POLICY_OFFLINE_H_

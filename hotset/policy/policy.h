@@ -12,7 +12,7 @@
 #include <span>
 #include <string>
 
-namespace hotset {
+namespace hotset::policy {
 
 // An expert of a group: layer_index * n_expert + expert. Layers of a group are indexed in
 // ascending order of their numbers in the model, so the order of indices is that of ExpertKey.
@@ -97,6 +97,6 @@ class Policy {
   virtual void on_advance(int32_t layer_index, int32_t n_tokens) = 0;
 };
 
-}  // namespace hotset
+}  // namespace hotset::policy
 
 #endif  // HOTSET_POLICY_POLICY_H_

@@ -8,7 +8,7 @@
 
 #include "hotset/policy/policy_testing.h"
 
-namespace hotset {
+namespace hotset::policy {
 namespace {
 
 using test::TestCache;
@@ -225,4 +225,4 @@ INSTANTIATE_TEST_SUITE_P(Policies, PolicyConformance, ::testing::ValuesIn(all_po
                          });
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::policy

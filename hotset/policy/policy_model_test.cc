@@ -11,7 +11,7 @@
 
 #include "hotset/policy/policy_testing.h"
 
-namespace hotset {
+namespace hotset::policy {
 namespace {
 
 using test::TestCache;
@@ -207,4 +207,4 @@ TEST(StaticHotSet, HoldsTheMostUsed) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::policy

@@ -24,7 +24,7 @@
 #include "hotset/policy/crf_auto.h"
 #include "hotset/policy/registry.h"
 
-namespace hotset::test {
+namespace hotset::policy::test {
 
 // The seed of a property test: HOTSET_TEST_SEED, or a fixed one. Printed, so that a failure can be
 // repeated.
@@ -505,6 +505,6 @@ inline std::unique_ptr<Policy> make_naive(std::string_view name, const PolicyCon
   return std::make_unique<NaivePolicy>(name, config);
 }
 
-}  // namespace hotset::test
+}  // namespace hotset::policy::test
 
 #endif  // HOTSET_POLICY_POLICY_TESTING_H_

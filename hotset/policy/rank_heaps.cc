@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace hotset {
+namespace hotset::policy {
 
 RankHeaps::RankHeaps(int32_t n_heaps, int32_t experts_per_heap, int32_t n_slots)
     : experts_per_heap_(experts_per_heap),
@@ -92,4 +92,4 @@ void RankHeaps::clear() {
   for (size_t heap = 0; heap < n_nodes_.size(); heap++) mark_changed(static_cast<int32_t>(heap));
 }
 
-}  // namespace hotset
+}  // namespace hotset::policy

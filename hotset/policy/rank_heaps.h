@@ -16,7 +16,7 @@
 
 #include "hotset/policy/policy.h"
 
-namespace hotset {
+namespace hotset::policy {
 
 class RankHeaps {
  public:
@@ -138,6 +138,6 @@ int32_t RankHeaps::choose(const NeededSlots& needed, const Order& order,
   return static_cast<int32_t>(n);
 }
 
-}  // namespace hotset
+}  // namespace hotset::policy
 
 #endif  // HOTSET_POLICY_RANK_HEAPS_H_

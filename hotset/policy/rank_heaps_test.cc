@@ -8,7 +8,7 @@
 
 #include "hotset/policy/policy_testing.h"
 
-namespace hotset {
+namespace hotset::policy {
 namespace {
 
 // Keys by expert, offsets by heap; a key may have risen since it was stored.
@@ -103,4 +103,4 @@ TEST(RankHeaps, ChoosesAsSortingDoes) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::policy

@@ -13,7 +13,7 @@
 #include "hotset/policy/offline.h"
 #include "hotset/policy/static_hot_set.h"
 
-namespace hotset {
+namespace hotset::policy {
 namespace {
 
 constexpr std::array<std::string_view, 9> kNames = {"class_lru", "crf",           "crf-blend",
@@ -121,4 +121,4 @@ Result<std::unique_ptr<Policy>> make_policy(std::string_view name, const PolicyC
   return std::make_unique<Unbounded>();
 }
 
-}  // namespace hotset
+}  // namespace hotset::policy

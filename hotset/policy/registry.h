@@ -14,7 +14,7 @@
 #include "hotset/policy/future.h"
 #include "hotset/policy/policy.h"
 
-namespace hotset {
+namespace hotset::policy {
 
 // What a caller must know about a policy before it can run it.
 struct PolicyTraits {
@@ -51,6 +51,6 @@ Result<PolicyTraits> policy_traits(std::string_view name);
 // below it where the policy needs all.
 Result<std::unique_ptr<Policy>> make_policy(std::string_view name, const PolicyConfig& config);
 
-}  // namespace hotset
+}  // namespace hotset::policy
 
 #endif  // HOTSET_POLICY_REGISTRY_H_

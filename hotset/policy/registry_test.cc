@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace hotset {
+namespace hotset::policy {
 namespace {
 
 using ::testing::HasSubstr;
@@ -89,4 +89,4 @@ TEST(PolicyRegistry, RefusesWithoutWhatAPolicyNeeds) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::policy

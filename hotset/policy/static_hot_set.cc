@@ -7,7 +7,7 @@
 
 #include "hotset/policy/class_lru.h"
 
-namespace hotset {
+namespace hotset::policy {
 
 StaticHotSet::StaticHotSet(const PolicyShape& shape, std::span<const uint64_t> profile)
     : n_slots_(shape.n_slots),
@@ -41,4 +41,4 @@ void StaticHotSet::on_advance(int32_t layer_index, int32_t n_tokens) {
   crf_.advance(layer_index, n_tokens);
 }
 
-}  // namespace hotset
+}  // namespace hotset::policy

@@ -12,7 +12,7 @@
 #include "hotset/policy/crf_table.h"
 #include "hotset/policy/policy.h"
 
-namespace hotset {
+namespace hotset::policy {
 
 class StaticHotSet final : public Policy {
  public:
@@ -39,6 +39,6 @@ class StaticHotSet final : public Policy {
   std::vector<uint8_t> hot_;  // [n_experts]
 };
 
-}  // namespace hotset
+}  // namespace hotset::policy
 
 #endif  // HOTSET_POLICY_STATIC_HOT_SET_H_

@@ -18,7 +18,7 @@ namespace hotset::report {
 struct CacheLayerView {
   int32_t layer = 0;
   int32_t group = 0;
-  CacheCounts totals = {};
+  cache::CacheCounts totals = {};
   std::vector<bool> is_resident = {};  // [n_expert]
   std::vector<float> uses = {};        // [n_expert], recent ones, decayed; empty: not counted
 };
@@ -51,7 +51,7 @@ struct CacheView {
   Bytes device_memory = {};
   std::vector<CacheGroupView> groups = {};
   std::vector<CacheLayerView> layers = {};
-  CacheCounts totals = {};
+  cache::CacheCounts totals = {};
   std::optional<CacheComparison> comparison = {};
 };
 
@@ -61,7 +61,7 @@ class CacheReporter {
   // Called between two steps, on the thread that drives the engine.
   virtual CacheView view() = 0;
   // The same without layers, groups and memory: cheap.
-  virtual CacheCounts totals() = 0;
+  virtual cache::CacheCounts totals() = 0;
 };
 
 }  // namespace hotset::report

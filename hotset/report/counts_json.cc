@@ -6,9 +6,9 @@
 
 namespace hotset::report {
 
-nlohmann::ordered_json counts_json(const CacheCounts& counts) {
+nlohmann::ordered_json counts_json(const cache::CacheCounts& counts) {
   nlohmann::ordered_json json = nlohmann::ordered_json::object();
-  for (const CountField& field : count_fields()) {
+  for (const cache::CountField& field : cache::count_fields()) {
     const size_t cut = field.name.find('/');
     nlohmann::ordered_json& object =
         cut == std::string_view::npos ? json : json[std::string(field.name.substr(0, cut))];

@@ -11,7 +11,7 @@ namespace hotset::report {
 
 // An object with every field of the account, its hit rate (0 to 1) and what all uploads took,
 // as far as it is known.
-nlohmann::ordered_json counts_json(const CacheCounts& counts);
+nlohmann::ordered_json counts_json(const cache::CacheCounts& counts);
 
 }  // namespace hotset::report
 

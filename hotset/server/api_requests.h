@@ -12,7 +12,7 @@
 #include <variant>
 #include <vector>
 
-#include "hotset/engine/sampler.h"
+#include "hotset/engine/run/sampler.h"
 #include "hotset/server/api_error.h"
 
 namespace hotset::server {

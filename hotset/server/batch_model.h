@@ -11,7 +11,7 @@
 
 #include "hotset/base/error.h"
 #include "hotset/base/units.h"
-#include "hotset/engine/engine.h"
+#include "hotset/engine/run/engine.h"
 
 namespace hotset::server {
 

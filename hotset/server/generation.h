@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "hotset/base/error.h"
-#include "hotset/engine/sampler.h"
+#include "hotset/engine/run/sampler.h"
 #include "hotset/server/batch_model.h"
 
 namespace hotset::server {

@@ -100,10 +100,10 @@ constexpr std::array kCacheMetrics = {
     CacheMetric{"moe_cache_lane_seconds_total", "Time of lanes, where it is known."},
 };
 
-void add_cache(const CacheCounts& counts, Text& text) {
+void add_cache(const cache::CacheCounts& counts, Text& text) {
   for (const CacheMetric& metric : kCacheMetrics) {
     text.metric(metric.name, "counter", metric.help);
-    for (const CountField& field : count_fields()) {
+    for (const cache::CountField& field : cache::count_fields()) {
       if (field.metric != metric.name) continue;
       const double value = number(counts, field);
       text.value(field.unit == "us" ? value / 1e6 : value,

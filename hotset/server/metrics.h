@@ -14,7 +14,7 @@ namespace hotset::server {
 
 struct MetricsInput {
   SchedulerStatus scheduler = {};
-  CacheCounts cache = {};
+  cache::CacheCounts cache = {};
   std::map<int, uint64_t> responses = {};  // by status
   int32_t n_connections = 0;
   double start_time_s = 0;  // Unix time

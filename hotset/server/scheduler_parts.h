@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "hotset/engine/sampler.h"
+#include "hotset/engine/run/sampler.h"
 #include "hotset/server/scheduler.h"
 
 namespace hotset::server {

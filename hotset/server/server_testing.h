@@ -18,7 +18,7 @@
 #include <span>
 #include <vector>
 
-#include "hotset/engine/kv_cells.h"
+#include "hotset/engine/kv/kv_cells.h"
 #include "hotset/server/batch_model.h"
 #include "hotset/server/generation.h"
 #include "hotset/server/scheduler.h"

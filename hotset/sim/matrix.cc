@@ -39,7 +39,7 @@ struct RowJobs {
 };
 
 struct TraceFile {
-  TraceHeader header;
+  trace::TraceHeader header;
   uint64_t n_bytes = 0;
   std::vector<std::vector<uint64_t>> profile;
 };
@@ -60,7 +60,7 @@ class Matrix {
   void add_progress(uint64_t n_bytes);
 
   const MatrixOptions& options_;
-  std::map<std::string, PolicyTraits> traits_;
+  std::map<std::string, policy::PolicyTraits> traits_;
   std::vector<TraceFile> traces_;
   std::vector<RowJobs> rows_;
   std::vector<Job> jobs_;
@@ -108,7 +108,7 @@ Bytes budget_of(const CacheSize& size, Bytes all_experts) {
 
 Status Matrix::open_traces() {
   for (const std::string& path : options_.traces) {
-    HOTSET_TRY(const TraceReader reader, TraceReader::open(path));
+    HOTSET_TRY(const trace::TraceReader reader, trace::TraceReader::open(path));
     std::error_code error;
     if (!std::filesystem::is_regular_file(path, error)) {
       return make_error(ErrorCode::kInvalidArgument,
@@ -128,7 +128,7 @@ Status Matrix::load_profiles() {
       options_.policies, [&](const auto& policy) { return traits_[policy].needs_profile; });
   if (!needed) return {};
   const auto count = [](const std::string& path) -> Result<std::vector<std::vector<uint64_t>>> {
-    HOTSET_TRY(TraceReader reader, TraceReader::open(path));
+    HOTSET_TRY(trace::TraceReader reader, trace::TraceReader::open(path));
     return count_uses(reader);
   };
   if (options_.profile_trace.empty()) {
@@ -137,9 +137,9 @@ Status Matrix::load_profiles() {
     }
     return {};
   }
-  HOTSET_TRY(const TraceReader reader, TraceReader::open(options_.profile_trace));
+  HOTSET_TRY(const trace::TraceReader reader, trace::TraceReader::open(options_.profile_trace));
   HOTSET_TRY(const auto profile, count(options_.profile_trace));
-  const auto same_experts = [](const TraceGroup& a, const TraceGroup& b) {
+  const auto same_experts = [](const trace::TraceGroup& a, const trace::TraceGroup& b) {
     return a.n_expert == b.n_expert && a.layers == b.layers;
   };
   for (size_t t = 0; t < traces_.size(); ++t) {
@@ -164,7 +164,7 @@ size_t Matrix::add_job(Job job) {
 }
 
 Status Matrix::add_rows(size_t trace, const CacheSize& size) {
-  const TraceHeader& header = traces_[trace].header;
+  const trace::TraceHeader& header = traces_[trace].header;
   const Bytes all_experts = header.host_bytes();
   const Bytes budget = budget_of(size, all_experts);
   const bool is_mib = size.unit == CacheSize::Unit::kMib;
@@ -226,7 +226,7 @@ Result<ReplayResult> Matrix::run_job(const Job& job) {
     if (options_.progress) add_progress(n_bytes);
   };
   try {
-    auto result = replay([&] { return TraceReader::open(path); }, options);
+    auto result = replay([&] { return trace::TraceReader::open(path); }, options);
     // Messages of the reader start with the path already.
     if (!result && !result.error().message.starts_with(path)) {
       return add_context(result.error(), fmt::format("{}: {}", path, job.policy));
@@ -259,10 +259,10 @@ Status Matrix::run_jobs() {
 Result<std::vector<MatrixRow>> Matrix::run() {
   HOTSET_RETURN_IF_ERROR(validate_options(options_));
   for (const char* bound : {"belady", "belady-demand"}) {
-    HOTSET_TRY(traits_[bound], policy_traits(bound));
+    HOTSET_TRY(traits_[bound], policy::policy_traits(bound));
   }
   for (const std::string& policy : options_.policies) {
-    HOTSET_TRY(traits_[policy], policy_traits(policy));
+    HOTSET_TRY(traits_[policy], policy::policy_traits(policy));
   }
   HOTSET_RETURN_IF_ERROR(open_traces());
   HOTSET_RETURN_IF_ERROR(load_profiles());

@@ -13,15 +13,15 @@ namespace {
 
 using ::testing::HasSubstr;
 
-std::string synth_file(const TestFolder& folder, const std::string& name, uint64_t seed,
+std::string synth_file(const trace::TestFolder& folder, const std::string& name, uint64_t seed,
                        uint32_t n_expert = 16) {
-  const auto bytes = synthesize_bytes({.n_layer = 3,
-                                       .n_expert = n_expert,
-                                       .experts_per_token = 2,
-                                       .n_tokens = 900,
-                                       .topic_tokens = 100,
-                                       .tensor_expert_bytes = {{4096}, {4096}},
-                                       .seed = seed})
+  const auto bytes = trace::synthesize_bytes({.n_layer = 3,
+                                              .n_expert = n_expert,
+                                              .experts_per_token = 2,
+                                              .n_tokens = 900,
+                                              .topic_tokens = 100,
+                                              .tensor_expert_bytes = {{4096}, {4096}},
+                                              .seed = seed})
                          .value();
   std::ofstream out(folder.file(name), std::ios::binary);
   out.write(reinterpret_cast<const char*>(bytes.data()), std::ssize(bytes));
@@ -50,7 +50,7 @@ void expect_equal(const std::vector<MatrixRow>& a, const std::vector<MatrixRow>&
 }
 
 TEST(ReplayMatrix, ThreadsDoNotChangeTheAnswer) {
-  TestFolder folder;
+  trace::TestFolder folder;
   MatrixOptions options =
       options_for({synth_file(folder, "a.mct", 1), synth_file(folder, "b.mct", 2)});
   options.n_threads = 1;
@@ -70,7 +70,7 @@ TEST(ReplayMatrix, ThreadsDoNotChangeTheAnswer) {
 }
 
 TEST(ReplayMatrix, RowsComeInTheOrderOfTheOptionsWithTheirBounds) {
-  TestFolder folder;
+  trace::TestFolder folder;
   const auto rows = replay_matrix(options_for({synth_file(folder, "a.mct", 1)})).value();
   EXPECT_EQ(rows[0].policy, "class_lru");
   EXPECT_EQ(rows[1].policy, "lru");
@@ -92,7 +92,7 @@ TEST(ReplayMatrix, RowsComeInTheOrderOfTheOptionsWithTheirBounds) {
 }
 
 TEST(ReplayMatrix, AStaticHotSetCanComeFromAnotherTrace) {
-  TestFolder folder;
+  trace::TestFolder folder;
   MatrixOptions options = options_for({synth_file(folder, "a.mct", 1)});
   options.policies = {"static"};
   const auto hindsight = replay_matrix(options).value();
@@ -106,7 +106,7 @@ TEST(ReplayMatrix, AStaticHotSetCanComeFromAnotherTrace) {
 }
 
 TEST(ReplayMatrix, TheFirstFailureStopsItAndNamesTheTrace) {
-  TestFolder folder;
+  trace::TestFolder folder;
   const std::string good = synth_file(folder, "good.mct", 1);
   const std::string bad = synth_file(folder, "bad.mct", 2);
   std::filesystem::resize_file(bad, std::filesystem::file_size(bad) - 1);
@@ -120,7 +120,7 @@ TEST(ReplayMatrix, TheFirstFailureStopsItAndNamesTheTrace) {
 }
 
 TEST(ReplayMatrix, CanBeCancelledFromAnotherThread) {
-  TestFolder folder;
+  trace::TestFolder folder;
   MatrixOptions options = options_for({synth_file(folder, "a.mct", 1)});
   options.n_threads = 4;
   std::atomic<bool> cancelled = false;
@@ -132,7 +132,7 @@ TEST(ReplayMatrix, CanBeCancelledFromAnotherThread) {
 }
 
 TEST(ReplayMatrix, SaysWhatIsWrong) {
-  TestFolder folder;
+  trace::TestFolder folder;
   const MatrixOptions good = options_for({synth_file(folder, "a.mct", 1)});
   const auto message = [&](const auto& change) {
     MatrixOptions options = good;

@@ -17,7 +17,7 @@ int32_t reference_zero_slots(double share, int32_t k) {
   return share > 0 ? std::min(k, kMaxZeroSlots) : 0;
 }
 
-bool reference_bypasses(const TraceLookup& lookup, int64_t n_expert, int64_t n_slots) {
+bool reference_bypasses(const trace::TraceLookup& lookup, int64_t n_expert, int64_t n_slots) {
   return n_slots == 0 || lookup.n_tokens() > kMaxTokens ||
          std::min<int64_t>(std::ssize(lookup.ids), n_expert) > n_slots;
 }

@@ -19,7 +19,7 @@ int32_t reference_zero_slots(double share, int32_t k);
 
 // Whether the reference leaves the lookup to the CPU whole, without touching the cache: the group
 // is not cached, more than 32 tokens, or possibly more experts than slots.
-bool reference_bypasses(const TraceLookup& lookup, int64_t n_expert, int64_t n_slots);
+bool reference_bypasses(const trace::TraceLookup& lookup, int64_t n_expert, int64_t n_slots);
 
 // Keeps of the experts that were chosen for the CPU lane those that the zero slots allow: each
 // takes the lowest zero slot that no token selecting it uses yet; one for which there is none below

@@ -8,7 +8,7 @@
 namespace hotset::sim {
 namespace {
 
-TraceLookup lookup_of(const std::vector<int32_t>& ids, int32_t k) {
+trace::TraceLookup lookup_of(const std::vector<int32_t>& ids, int32_t k) {
   return {.layer = 0, .experts_per_token = k, .ids = ids};
 }
 

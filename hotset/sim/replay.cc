@@ -29,33 +29,34 @@ class Replayer {
   Result<ReplayResult> run();
 
  private:
-  Replayer(TraceReader reader, const ReplayOptions& options)
+  Replayer(trace::TraceReader reader, const ReplayOptions& options)
       : reader_(std::move(reader)), options_(&options) {}
 
   Status record_future(const TraceOpener& open);
-  Result<ExpertCache> create_cache();
+  Result<cache::ExpertCache> create_cache();
   Status create_planner();
 
-  Status step(const TraceLookup& traced);
+  Status step(const trace::TraceLookup& traced);
   void count(const lanes::PlannedLookup& plan);
-  bool is_bypassed(const TraceLookup& lookup) const;
-  size_t group_of(const TraceLookup& lookup) const {
+  bool is_bypassed(const trace::TraceLookup& lookup) const;
+  size_t group_of(const trace::TraceLookup& lookup) const {
     return static_cast<size_t>(reader_.group_by_layer()[static_cast<size_t>(lookup.layer)]);
   }
-  Status report(TraceReader& reader, uint64_t& reported_bytes) const;
+  Status report(trace::TraceReader& reader, uint64_t& reported_bytes) const;
 
-  TraceReader reader_;
+  trace::TraceReader reader_;
   const ReplayOptions* options_;
-  PolicyTraits traits_;
-  std::vector<std::unique_ptr<RecordedFuture>> futures_;  // [n_groups], if the policy needs them
-  std::unique_ptr<ZeroSlotLimit> zero_slots_;             // with compat_zero_slots
+  policy::PolicyTraits traits_;
+  std::vector<std::unique_ptr<policy::RecordedFuture>>
+      futures_;                                // [n_groups], if the policy needs them
+  std::unique_ptr<ZeroSlotLimit> zero_slots_;  // with compat_zero_slots
   std::optional<lanes::LookupPlanner> planner_;
   std::vector<int64_t> clock_;      // [n_layer] tokens seen
   std::vector<int64_t> n_counted_;  // [n_layer] tokens counted
   ReplayResult result_;
 };
 
-Status validate_options(const TraceHeader& header, const ReplayOptions& options) {
+Status validate_options(const trace::TraceHeader& header, const ReplayOptions& options) {
   if (options.slots.size() != header.groups.size()) {
     return make_error(ErrorCode::kInvalidArgument, "slots are given for {} groups, expected {}",
                       options.slots.size(), header.groups.size());
@@ -81,10 +82,10 @@ Status validate_options(const TraceHeader& header, const ReplayOptions& options)
 }
 
 Result<Replayer> Replayer::create(const TraceOpener& open, const ReplayOptions& options) {
-  HOTSET_TRY(TraceReader reader, open());
+  HOTSET_TRY(trace::TraceReader reader, open());
   HOTSET_RETURN_IF_ERROR(validate_options(reader.header(), options));
   Replayer replayer(std::move(reader), options);
-  HOTSET_TRY(replayer.traits_, policy_traits(options.policy));
+  HOTSET_TRY(replayer.traits_, policy::policy_traits(options.policy));
   replayer.clock_.resize(replayer.reader_.header().n_layer);
   replayer.n_counted_.resize(replayer.reader_.header().n_layer);
   if (replayer.traits_.needs_future) HOTSET_RETURN_IF_ERROR(replayer.record_future(open));
@@ -93,43 +94,43 @@ Result<Replayer> Replayer::create(const TraceOpener& open, const ReplayOptions& 
 }
 
 Status Replayer::record_future(const TraceOpener& open) {
-  const TraceHeader& header = reader_.header();
-  for (const TraceGroup& group : header.groups) {
+  const trace::TraceHeader& header = reader_.header();
+  for (const trace::TraceGroup& group : header.groups) {
     futures_.push_back(
-        std::make_unique<RecordedFuture>(static_cast<int32_t>(group.total_experts())));
+        std::make_unique<policy::RecordedFuture>(static_cast<int32_t>(group.total_experts())));
   }
-  const std::vector<ExpertIndex> first_expert = first_expert_by_layer(header);
-  HOTSET_TRY(TraceReader pass, open());
-  std::vector<ExpertIndex> experts;
+  const std::vector<policy::ExpertIndex> first_expert = first_expert_by_layer(header);
+  HOTSET_TRY(trace::TraceReader pass, open());
+  std::vector<policy::ExpertIndex> experts;
   uint64_t reported_bytes = 0;
   for (int64_t n = 1;; ++n) {
-    HOTSET_TRY(const TraceLookup* lookup, pass.next());
+    HOTSET_TRY(const trace::TraceLookup* lookup, pass.next());
     if (lookup == nullptr) break;
     if (n % kLookupsPerReport == 0) HOTSET_RETURN_IF_ERROR(report(pass, reported_bytes));
     if (is_bypassed(*lookup)) continue;
-    const ExpertIndex first = first_expert[static_cast<size_t>(lookup->layer)];
+    const policy::ExpertIndex first = first_expert[static_cast<size_t>(lookup->layer)];
     experts.assign(lookup->ids.begin(), lookup->ids.end());
-    for (ExpertIndex& expert : experts) expert += first;
+    for (policy::ExpertIndex& expert : experts) expert += first;
     HOTSET_RETURN_IF_ERROR(futures_[group_of(*lookup)]->append(experts));
   }
   for (const auto& future : futures_) future->rewind();
   return report(pass, reported_bytes);
 }
 
-Result<ExpertCache> Replayer::create_cache() {
-  std::vector<CacheGroup> groups;
+Result<cache::ExpertCache> Replayer::create_cache() {
+  std::vector<cache::CacheGroup> groups;
   for (size_t g = 0; g < reader_.header().groups.size(); ++g) {
-    CacheGroup& group = groups.emplace_back();
+    cache::CacheGroup& group = groups.emplace_back();
     group.spec = group_spec(reader_.header().groups[g]);
     group.n_slots = options_->slots[g];
     if (!options_->profile.empty()) group.profile = options_->profile[g];
     if (traits_.needs_future) group.future = futures_[g].get();
   }
-  return ExpertCache::create(std::move(groups), options_->policy);
+  return cache::ExpertCache::create(std::move(groups), options_->policy);
 }
 
 Status Replayer::create_planner() {
-  HOTSET_TRY(ExpertCache cache, create_cache());
+  HOTSET_TRY(cache::ExpertCache cache, create_cache());
   for (int32_t g = 0; g < cache.n_groups(); ++g) {
     result_.slots.push_back(cache.slots(g).n_slots());
   }
@@ -148,7 +149,7 @@ Status Replayer::create_planner() {
   return {};
 }
 
-bool Replayer::is_bypassed(const TraceLookup& lookup) const {
+bool Replayer::is_bypassed(const trace::TraceLookup& lookup) const {
   const size_t g = group_of(lookup);
   const int64_t n_slots = options_->slots[g];
   return options_->compat_zero_slots
@@ -156,7 +157,7 @@ bool Replayer::is_bypassed(const TraceLookup& lookup) const {
              : n_slots == 0 && !traits_.needs_all_slots;
 }
 
-Status Replayer::step(const TraceLookup& traced) {
+Status Replayer::step(const trace::TraceLookup& traced) {
   HOTSET_RETURN_IF_ERROR(planner_->complete_fills());
 
   const auto layer = static_cast<size_t>(traced.layer);
@@ -192,7 +193,7 @@ void Replayer::count(const lanes::PlannedLookup& plan) {
   result_.modelled_us += plan.predicted_us;
 }
 
-Status Replayer::report(TraceReader& reader, uint64_t& reported_bytes) const {
+Status Replayer::report(trace::TraceReader& reader, uint64_t& reported_bytes) const {
   if (options_->cancelled != nullptr && options_->cancelled->load(std::memory_order_relaxed)) {
     return make_error(ErrorCode::kCancelled, "interrupted");
   }
@@ -206,7 +207,7 @@ Status Replayer::report(TraceReader& reader, uint64_t& reported_bytes) const {
 Result<ReplayResult> Replayer::run() {
   uint64_t reported_bytes = 0;
   for (int64_t n = 1;; ++n) {
-    HOTSET_TRY(const TraceLookup* lookup, reader_.next());
+    HOTSET_TRY(const trace::TraceLookup* lookup, reader_.next());
     if (lookup == nullptr) break;
     if (n % kLookupsPerReport == 0) HOTSET_RETURN_IF_ERROR(report(reader_, reported_bytes));
     HOTSET_RETURN_IF_ERROR(step(*lookup));

@@ -19,7 +19,7 @@
 namespace hotset::sim {
 
 // Opens the trace at its start. Called once per pass: offline bounds need two.
-using TraceOpener = std::function<Result<TraceReader>()>;
+using TraceOpener = std::function<Result<trace::TraceReader>()>;
 
 // Which part of the misses the CPU lane takes.
 struct CpuShare {

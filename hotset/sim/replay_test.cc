@@ -17,12 +17,12 @@ using ::testing::HasSubstr;
 
 // One layer, one expert per token: the ids of the tokens.
 MemoryTrace tokens(std::vector<int32_t> experts, uint32_t n_expert = 8) {
-  std::vector<OwnedLookup> lookups;
+  std::vector<trace::OwnedLookup> lookups;
   for (const int32_t expert : experts) lookups.push_back({0, 1, {expert}});
-  return MemoryTrace(small_header(1, n_expert, 1), lookups);
+  return MemoryTrace(trace::small_header(1, n_expert, 1), lookups);
 }
 
-SynthOptions small_synth(uint64_t seed) {
+trace::SynthOptions small_synth(uint64_t seed) {
   return {.n_layer = 4,
           .n_expert = 24,
           .experts_per_token = 4,
@@ -70,7 +70,7 @@ TEST(Replay, SkippedTokensAreReplayedButNotCounted) {
 }
 
 TEST(Replay, TokensAreThoseOfTheBusiestLayer) {
-  const MemoryTrace trace(small_header(2, 4, 1), {{0, 1, {0}}, {1, 1, {0}}, {0, 1, {1, 2}}});
+  const MemoryTrace trace(trace::small_header(2, 4, 1), {{0, 1, {0}}, {1, 1, {0}}, {0, 1, {1, 2}}});
   EXPECT_EQ(run(trace, {.policy = "lru", .slots = {8}, .skip_tokens = 0}).tokens, 3);
 }
 
@@ -86,7 +86,7 @@ TEST(Replay, AGroupWithoutSlotsIsLeftToTheCpu) {
 TEST(Replay, APrefillEvictsNothingAndStreamsTheRest) {
   std::vector<int32_t> prompt(40);
   for (size_t i = 0; i < prompt.size(); ++i) prompt[i] = static_cast<int32_t>(i % 8);
-  const MemoryTrace trace(small_header(1, 8, 1),
+  const MemoryTrace trace(trace::small_header(1, 8, 1),
                           {{0, 1, {6}}, {0, 1, prompt}, {0, 1, {6}}, {0, 1, {7}}});
   const ReplayResult result = run(trace, {.policy = "lru", .slots = {3}, .skip_tokens = 0});
   // 6; then 6 of 8 hit and two of the others fill the slots; then 6 hits; then 7 evicts one.
@@ -98,11 +98,11 @@ TEST(Replay, APrefillEvictsNothingAndStreamsTheRest) {
 }
 
 TEST(Replay, UnboundedMissesEachExpertOnce) {
-  const auto bytes = synthesize_bytes(small_synth(3)).value();
-  auto reader = read_bytes(bytes).value();
-  const auto lookups = all_lookups(reader).value();
+  const auto bytes = trace::synthesize_bytes(small_synth(3)).value();
+  auto reader = trace::read_bytes(bytes).value();
+  const auto lookups = trace::all_lookups(reader).value();
   std::set<std::pair<int32_t, int32_t>> seen;
-  for (const OwnedLookup& lookup : lookups) {
+  for (const trace::OwnedLookup& lookup : lookups) {
     for (const int32_t id : lookup.ids) seen.insert({lookup.layer, id});
   }
   const ReplayResult result =
@@ -115,9 +115,9 @@ TEST(Replay, UnboundedMissesEachExpertOnce) {
 TEST(Replay, NoPolicyBeatsTheBounds) {
   for (uint64_t seed = 1; seed <= 8; ++seed) {
     SCOPED_TRACE(fmt::format("seed {}", seed));
-    SynthOptions synth = small_synth(seed);
+    trace::SynthOptions synth = small_synth(seed);
     if (seed % 2 == 0) synth.tokens_per_step = {1, 2, 5};
-    const MemoryTrace trace(synthesize_bytes(synth).value());
+    const MemoryTrace trace(trace::synthesize_bytes(synth).value());
     auto reader = trace.opener()().value();
     const auto profile = count_uses(reader).value();
     for (const int64_t n_slots : {6, 20, 48}) {
@@ -126,8 +126,8 @@ TEST(Replay, NoPolicyBeatsTheBounds) {
       const ReplayResult belady = run(trace, options);
       options.policy = "belady-demand";
       const ReplayResult demand = run(trace, options);
-      for (const std::string_view name : policy_names()) {
-        const PolicyTraits traits = policy_traits(name).value();
+      for (const std::string_view name : policy::policy_names()) {
+        const policy::PolicyTraits traits = policy::policy_traits(name).value();
         if (traits.needs_all_slots) continue;
         SCOPED_TRACE(fmt::format("{} with {} slots", name, n_slots));
         options.policy = name;
@@ -143,7 +143,7 @@ TEST(Replay, NoPolicyBeatsTheBounds) {
 }
 
 TEST(Replay, TheSameTwice) {
-  const MemoryTrace trace(synthesize_bytes(small_synth(4)).value());
+  const MemoryTrace trace(trace::synthesize_bytes(small_synth(4)).value());
   const ReplayOptions options{
       .policy = "class_lru", .slots = {20}, .share = {.is_auto = true}, .skip_tokens = 10};
   const ReplayResult first = run(trace, options);
@@ -154,7 +154,7 @@ TEST(Replay, TheSameTwice) {
 }
 
 TEST(Replay, AShareOfOneFollowsTheTextByFills) {
-  const MemoryTrace trace(synthesize_bytes(small_synth(5)).value());
+  const MemoryTrace trace(trace::synthesize_bytes(small_synth(5)).value());
   ReplayOptions options{.policy = "crf:8", .slots = {24}, .share = {.fixed = 1}};
   const ReplayResult result = run(trace, options);
   EXPECT_EQ(result.uploads, 0);
@@ -174,7 +174,7 @@ TEST(Replay, AShareOfOneFollowsTheTextByFills) {
 // the best fixed share, whatever the machine. The tokens that fill the cache are left out: a fixed
 // share pays for that in tokens that count nowhere.
 TEST(Replay, AutoIsAsFastAsTheBestFixedShare) {
-  const MemoryTrace trace(synthesize_bytes(small_synth(6)).value());
+  const MemoryTrace trace(trace::synthesize_bytes(small_synth(6)).value());
   for (const double link_gb_per_s : {1.0, 6.0, 24.0, 100.0}) {
     for (const int64_t n_slots : {10, 40}) {
       SCOPED_TRACE(fmt::format("link {} GB/s, {} slots", link_gb_per_s, n_slots));
@@ -192,7 +192,7 @@ TEST(Replay, AutoIsAsFastAsTheBestFixedShare) {
 }
 
 TEST(Replay, CompatLeavesOutWhatTheReferenceBypasses) {
-  const MemoryTrace trace(small_header(1, 8, 2),
+  const MemoryTrace trace(trace::small_header(1, 8, 2),
                           {{0, 2, {0, 1}}, {0, 2, {2, 3, 4, 5}}, {0, 2, {0, 1}}, {0, 2, {6, 7}}});
   const ReplayResult result = run(
       trace, {.policy = "class_lru", .slots = {3}, .skip_tokens = 0, .compat_zero_slots = true});
@@ -231,7 +231,7 @@ TEST(Replay, SaysWhatIsWrong) {
 }
 
 TEST(Replay, ADamagedTraceIsAnError) {
-  auto bytes = synthesize_bytes(small_synth(7)).value();
+  auto bytes = trace::synthesize_bytes(small_synth(7)).value();
   bytes.resize(bytes.size() - 3);
   for (const char* policy : {"lru", "belady"}) {
     const auto result = replay(MemoryTrace(bytes).opener(), {.policy = policy, .slots = {20}});
@@ -241,14 +241,14 @@ TEST(Replay, ADamagedTraceIsAnError) {
 }
 
 TEST(SlotsForTrace, DividesTheBudgetAsTheHeaderSays) {
-  const TraceHeader header = synth_header({.n_layer = 6,
-                                           .n_expert = 10,
-                                           .experts_per_token = 2,
-                                           .n_groups = 3,
-                                           .n_devices = 2,
-                                           .alignment_bytes = 1,
-                                           .tensor_expert_bytes = {{100}}})
-                                 .value();
+  const trace::TraceHeader header = trace::synth_header({.n_layer = 6,
+                                                         .n_expert = 10,
+                                                         .experts_per_token = 2,
+                                                         .n_groups = 3,
+                                                         .n_devices = 2,
+                                                         .alignment_bytes = 1,
+                                                         .tensor_expert_bytes = {{100}}})
+                                        .value();
   // Device 0 has groups 0 and 1 of two layers each, device 1 group 2; halves by split.
   EXPECT_EQ(slots_for_trace(header, {4000}, 0).value(), (std::vector<int64_t>{9, 9, 19}));
   EXPECT_EQ(slots_for_trace(header, {4000}, 2).value(), (std::vector<int64_t>{7, 7, 17}));
@@ -257,7 +257,7 @@ TEST(SlotsForTrace, DividesTheBudgetAsTheHeaderSays) {
 }
 
 TEST(CountUses, CountsAnExpertOncePerLookup) {
-  const MemoryTrace trace(small_header(2, 4, 2),
+  const MemoryTrace trace(trace::small_header(2, 4, 2),
                           {{1, 2, {0, 3, 3, 1}}, {0, 2, {0, 3}}, {1, 1, {3}}});
   auto reader = trace.opener()().value();
   EXPECT_EQ(count_uses(reader).value(),

@@ -17,11 +17,11 @@ namespace hotset::sim {
 class MemoryTrace {
  public:
   explicit MemoryTrace(std::vector<std::byte> bytes) : bytes_(std::move(bytes)) {}
-  MemoryTrace(const TraceHeader& header, const std::vector<OwnedLookup>& lookups)
-      : bytes_(encode_trace(header, lookups)) {}
+  MemoryTrace(const trace::TraceHeader& header, const std::vector<trace::OwnedLookup>& lookups)
+      : bytes_(trace::encode_trace(header, lookups)) {}
 
   TraceOpener opener() const {
-    return [this] { return read_bytes(bytes_); };
+    return [this] { return trace::read_bytes(bytes_); };
   }
 
  private:

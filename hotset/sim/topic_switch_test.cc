@@ -54,7 +54,7 @@ class Replayed {
                           .slots = slots_,
                           .share = options_.shares[0],
                           .skip_tokens = token};
-    const auto result = replay([this] { return TraceReader::open(trace_); }, options);
+    const auto result = replay([this] { return trace::TraceReader::open(trace_); }, options);
     EXPECT_TRUE(result) << result.error().message;
     if (!result) return {};
     return {.hits = static_cast<double>(result->hits),
@@ -78,15 +78,15 @@ TEST_P(TopicSwitch, CostsLittleMoreThanWithLru) {
   const test::TemporaryFolder made;
   const auto part = [&](const std::string& topic, int64_t first_token) {
     const std::string path = made / fmt::format("{}-{}.mct", topic, first_token);
-    const auto cut = cut_trace(folder / ("demo-" + topic + ".mct"), path,
-                               {.first_token = first_token, .n_tokens = kTopicTokens});
+    const auto cut = trace::cut_trace(folder / ("demo-" + topic + ".mct"), path,
+                                      {.first_token = first_token, .n_tokens = kTopicTokens});
     EXPECT_TRUE(cut) << cut.error().message;
     return path;
   };
   for (const auto& [first, second] :
        {std::pair{"prose", "ccode"}, {"ccode", "man"}, {"man", "prose"}, {"prose", "code"}}) {
     const std::string both = made / "both.mct";
-    ASSERT_TRUE(merge_traces({part(first, 0), part(second, 0)}, both, {}));
+    ASSERT_TRUE(trace::merge_traces({part(first, 0), part(second, 0)}, both, {}));
     const auto replayed = [&](const std::string& policy) {
       return Replayed(both, {.traces = {},
                              .policies = {policy},
@@ -94,7 +94,7 @@ TEST_P(TopicSwitch, CostsLittleMoreThanWithLru) {
                              .shares = {CpuShare{}}});
     };
     const Replayed lru = replayed("lru");
-    const Replayed own = replayed(std::string(kDefaultPolicy));
+    const Replayed own = replayed(std::string(policy::kDefaultPolicy));
     const int64_t change = kTopicTokens;
     EXPECT_GE(own.hit_rate(change, change + 2 * kWindow),
               lru.hit_rate(change, change + 2 * kWindow) - kFirstPoints)

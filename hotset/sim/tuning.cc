@@ -67,7 +67,8 @@ std::optional<AutoLine> fit_auto(const std::vector<TuneRun>& runs, const sim::Ti
 
 class Tuner {
  public:
-  Tuner(const TuneOptions& options, TraceHeader header) : o_(options), header_(std::move(header)) {}
+  Tuner(const TuneOptions& options, trace::TraceHeader header)
+      : o_(options), header_(std::move(header)) {}
 
   Result<TuneResult> run();
 
@@ -83,7 +84,7 @@ class Tuner {
   }
 
   const TuneOptions& o_;
-  TraceHeader header_;
+  trace::TraceHeader header_;
   TuneResult result_;
   std::vector<Bytes> sizes_;  // of the table
   bool any_left_out_ = false;
@@ -176,7 +177,7 @@ void Tuner::fill_layers() {
   };
   std::vector<Layer> layers;
   double all_gib = 0;
-  for (const TraceGroup& group : header_.groups) {
+  for (const trace::TraceGroup& group : header_.groups) {
     const double read_gib = (group.expert_bytes() * header_.experts_per_token).gib();
     for (size_t i = 0; i < group.layers.size(); ++i) {
       layers.push_back({group.expert_bytes() * group.n_expert, read_gib});
@@ -237,8 +238,9 @@ Result<TuneResult> Tuner::run() {
 
 }  // namespace
 
-Result<ReplayResult> replay_setting(const TuneOptions& o, const TraceHeader& header, Bytes cache,
-                                    const CpuShare& share, std::vector<int64_t>* slots) {
+Result<ReplayResult> replay_setting(const TuneOptions& o, const trace::TraceHeader& header,
+                                    Bytes cache, const CpuShare& share,
+                                    std::vector<int64_t>* slots) {
   const auto k = static_cast<int32_t>(header.experts_per_token);
   const int32_t n_zero = o.compat_zero_slots ? reference_zero_slots(share.fixed, k) : 0;
   HOTSET_TRY(std::vector<int64_t> found, slots_for_trace(header, cache, n_zero));
@@ -257,7 +259,7 @@ Result<ReplayResult> replay_setting(const TuneOptions& o, const TraceHeader& hea
 
 Result<TuneResult> tune(const TuneOptions& options) {
   HOTSET_RETURN_IF_ERROR(check(options));
-  HOTSET_TRY(const TraceReader reader, options.trace());
+  HOTSET_TRY(const trace::TraceReader reader, options.trace());
   return Tuner(options, reader.header()).run();
 }
 

@@ -110,7 +110,7 @@ struct TuneResult {
 
 // The replay of one setting, with the options' trace, policy and rates. `slots`: where to leave the
 // slots of each group; null: nowhere. Errors: as slots_for_trace() and replay().
-Result<ReplayResult> replay_setting(const TuneOptions& options, const TraceHeader& header,
+Result<ReplayResult> replay_setting(const TuneOptions& options, const trace::TraceHeader& header,
                                     Bytes cache, const CpuShare& share,
                                     std::vector<int64_t>* slots);
 

@@ -66,13 +66,13 @@ class TuningTest : public testing::Test {
 };
 
 Result<std::vector<std::byte>> TuningTest::synth_trace() {
-  SynthOptions synth;
+  trace::SynthOptions synth;
   synth.n_layer = 4;
   synth.n_expert = 32;
   synth.experts_per_token = 4;
   synth.n_tokens = 300;
   synth.tensor_expert_bytes = {Bytes{100'000}, Bytes{100'000}};
-  return synthesize_bytes(synth);
+  return trace::synthesize_bytes(synth);
 }
 
 TEST_F(TuningTest, PredictsExactlyWhatTheMachineTakes) {

@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <system_error>
 
-namespace hotset {
+namespace hotset::trace {
 
 Result<std::unique_ptr<FileSource>> FileSource::open(const std::string& path) {
   std::error_code ignored;
@@ -39,4 +39,4 @@ Result<size_t> MemorySource::read(std::span<std::byte> out) {
   return n_read;
 }
 
-}  // namespace hotset
+}  // namespace hotset::trace

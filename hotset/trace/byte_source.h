@@ -12,7 +12,7 @@
 
 #include "hotset/base/error.h"
 
-namespace hotset {
+namespace hotset::trace {
 
 // Bytes in order, from the first to the last.
 class ByteSource {
@@ -54,6 +54,6 @@ class MemorySource : public ByteSource {
   std::span<const std::byte> rest_;
 };
 
-}  // namespace hotset
+}  // namespace hotset::trace
 
 #endif  // HOTSET_TRACE_BYTE_SOURCE_H_

@@ -8,7 +8,7 @@
 #include "hotset/trace/reader.h"
 #include "hotset/trace/writer.h"
 
-namespace hotset {
+namespace hotset::trace {
 namespace {
 
 bool is_cancelled(const std::atomic<bool>* cancelled) {
@@ -225,4 +225,4 @@ Result<EditCounts> merge_traces(const std::vector<std::string>& in_paths,
   return counts;
 }
 
-}  // namespace hotset
+}  // namespace hotset::trace

@@ -12,7 +12,7 @@
 #include "hotset/base/error.h"
 #include "hotset/trace/trace.h"
 
-namespace hotset {
+namespace hotset::trace {
 
 // What was written.
 struct EditCounts {
@@ -55,6 +55,6 @@ struct MergeOptions {
 Result<EditCounts> merge_traces(const std::vector<std::string>& in_paths,
                                 const std::string& out_path, const MergeOptions& options);
 
-}  // namespace hotset
+}  // namespace hotset::trace
 
 #endif  // HOTSET_TRACE_EDIT_H_

@@ -7,7 +7,7 @@
 
 #include "hotset/trace/trace_testing.h"
 
-namespace hotset {
+namespace hotset::trace {
 namespace {
 
 using ::testing::HasSubstr;
@@ -154,4 +154,4 @@ TEST(MergeTraces, RefusesTracesOfAnotherModel) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::trace

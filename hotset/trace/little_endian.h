@@ -11,7 +11,7 @@
 #include <cstring>
 #include <span>
 
-namespace hotset {
+namespace hotset::trace {
 
 // Requires: `bytes` points to sizeof(T) readable bytes, of any alignment.
 template <typename T>
@@ -42,6 +42,6 @@ inline void load_little_endian(const std::byte* bytes, std::span<int32_t> values
   }
 }
 
-}  // namespace hotset
+}  // namespace hotset::trace
 
 #endif  // HOTSET_TRACE_LITTLE_ENDIAN_H_

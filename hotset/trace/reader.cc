@@ -7,7 +7,7 @@
 
 #include "hotset/trace/little_endian.h"
 
-namespace hotset {
+namespace hotset::trace {
 namespace {
 
 // Large enough that the system call costs nothing beside the decoding, small enough for the cache.
@@ -180,4 +180,4 @@ Status TraceReader::read_ids(size_t n_ids) {
   return {};
 }
 
-}  // namespace hotset
+}  // namespace hotset::trace

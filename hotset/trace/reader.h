@@ -14,7 +14,7 @@
 #include "hotset/trace/byte_source.h"
 #include "hotset/trace/trace.h"
 
-namespace hotset {
+namespace hotset::trace {
 
 class TraceReader {
  public:
@@ -70,6 +70,6 @@ class TraceReader {
   Status status_;
 };
 
-}  // namespace hotset
+}  // namespace hotset::trace
 
 #endif  // HOTSET_TRACE_READER_H_

@@ -14,7 +14,7 @@
 #include "hotset/trace/trace_testing.h"
 #include "hotset/trace/writer.h"
 
-namespace hotset {
+namespace hotset::trace {
 namespace {
 
 using ::testing::HasSubstr;
@@ -354,4 +354,4 @@ TEST(TraceWriter, SaysWhyItCannotWrite) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::trace

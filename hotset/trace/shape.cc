@@ -6,7 +6,7 @@
 #include <span>
 #include <utility>
 
-namespace hotset {
+namespace hotset::trace {
 namespace {
 
 // The sums over `counts` that a RoutingSpread shows. Leaves `counts` sorted.
@@ -206,4 +206,4 @@ TraceShape TraceShapeBuilder::shape() const {
   return shape;
 }
 
-}  // namespace hotset
+}  // namespace hotset::trace

@@ -12,7 +12,7 @@
 #include "hotset/base/error.h"
 #include "hotset/trace/trace.h"
 
-namespace hotset {
+namespace hotset::trace {
 
 // How the routing of one layer, or of all of them together, is spread.
 struct RoutingSpread {
@@ -84,6 +84,6 @@ class TraceShapeBuilder {
   int64_t max_lookup_tokens_ = 0;
 };
 
-}  // namespace hotset
+}  // namespace hotset::trace
 
 #endif  // HOTSET_TRACE_SHAPE_H_

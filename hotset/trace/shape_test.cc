@@ -9,7 +9,7 @@
 #include "hotset/base/random.h"
 #include "hotset/trace/trace_testing.h"
 
-namespace hotset {
+namespace hotset::trace {
 namespace {
 
 TraceShape shape_of(const TraceHeader& header, const std::vector<OwnedLookup>& lookups) {
@@ -96,4 +96,4 @@ TEST(TraceShape, ReuseDistancesAreThoseOfANaiveStack) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::trace

@@ -8,7 +8,7 @@
 #include "hotset/base/random.h"
 #include "hotset/trace/writer.h"
 
-namespace hotset {
+namespace hotset::trace {
 namespace {
 
 // Tries before a draw without replacement gives up on chance and walks the experts that are left.
@@ -216,4 +216,4 @@ Result<std::vector<std::byte>> synthesize_bytes(const SynthOptions& options) {
   return bytes;
 }
 
-}  // namespace hotset
+}  // namespace hotset::trace

@@ -16,7 +16,7 @@
 #include "hotset/base/units.h"
 #include "hotset/trace/trace.h"
 
-namespace hotset {
+namespace hotset::trace {
 
 struct SynthOptions {
   uint32_t n_layer = 16;           // all with experts; 1 to kMaxTraceLayers
@@ -50,6 +50,6 @@ Status synthesize(const SynthOptions& options,
 // The whole trace as the bytes of a file, for tests.
 Result<std::vector<std::byte>> synthesize_bytes(const SynthOptions& options);
 
-}  // namespace hotset
+}  // namespace hotset::trace
 
 #endif  // HOTSET_TRACE_SYNTH_H_

@@ -8,7 +8,7 @@
 #include "hotset/trace/shape.h"
 #include "hotset/trace/trace_testing.h"
 
-namespace hotset {
+namespace hotset::trace {
 namespace {
 
 using ::testing::HasSubstr;
@@ -110,4 +110,4 @@ TEST(Synth, RefusesOptionsOutOfRange) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::trace

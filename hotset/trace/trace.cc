@@ -3,7 +3,7 @@
 #include <cmath>
 #include <map>
 
-namespace hotset {
+namespace hotset::trace {
 namespace {
 
 std::unexpected<Error> out_of_range(const char* field, int64_t found, int64_t low, int64_t high) {
@@ -151,4 +151,4 @@ Status validate(const TraceLookup& lookup, const TraceHeader& header,
   return {};
 }
 
-}  // namespace hotset
+}  // namespace hotset::trace

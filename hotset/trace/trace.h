@@ -12,7 +12,7 @@
 #include "hotset/base/error.h"
 #include "hotset/base/units.h"
 
-namespace hotset {
+namespace hotset::trace {
 
 // What a reader accepts. Each bound is far above any model and keeps every table that a replay
 // builds from a header small, and every product of its numbers within 64 bits.
@@ -85,6 +85,6 @@ Status validate(const TraceHeader& header);
 Status validate(const TraceLookup& lookup, const TraceHeader& header,
                 std::span<const int32_t> group_by_layer);
 
-}  // namespace hotset
+}  // namespace hotset::trace
 
 #endif  // HOTSET_TRACE_TRACE_H_

@@ -19,7 +19,7 @@
 #include "hotset/trace/trace.h"
 #include "hotset/trace/writer.h"
 
-namespace hotset {
+namespace hotset::trace {
 
 // A lookup that owns its ids.
 struct OwnedLookup {
@@ -106,6 +106,6 @@ class TestFolder {
   std::filesystem::path path_;
 };
 
-}  // namespace hotset
+}  // namespace hotset::trace
 
 #endif  // HOTSET_TRACE_TRACE_TESTING_H_

@@ -8,7 +8,7 @@
 
 #include "hotset/trace/little_endian.h"
 
-namespace hotset {
+namespace hotset::trace {
 namespace {
 
 // As the reader's buffer.
@@ -118,4 +118,4 @@ Status TraceWriter::close() {
   return {};
 }
 
-}  // namespace hotset
+}  // namespace hotset::trace

@@ -15,7 +15,7 @@
 #include "hotset/base/error.h"
 #include "hotset/trace/trace.h"
 
-namespace hotset {
+namespace hotset::trace {
 
 class TraceWriter {
  public:
@@ -63,6 +63,6 @@ void encode_header(const TraceHeader& header, std::vector<std::byte>& bytes);
 // Appends one lookup to `bytes`. Requires: validate(lookup, header) is ok for the trace's header.
 void encode_lookup(const TraceLookup& lookup, std::vector<std::byte>& bytes);
 
-}  // namespace hotset
+}  // namespace hotset::trace
 
 #endif  // HOTSET_TRACE_WRITER_H_

@@ -2,7 +2,7 @@
 #ifndef HOTSET_ENGINE_ARCH_ARCHITECTURES_H_
 #define HOTSET_ENGINE_ARCH_ARCHITECTURES_H_
 
-#include "hotset/engine/architecture.h"
+#include "hotset/engine/arch/architecture.h"
 
 namespace hotset::engine {
 
