@@ -142,9 +142,9 @@ TEST(Batches, AutoKeepsUpWithUploadsAndWithStreaming) {
 
 // All experts of a trace's lookups by the CPU lane, in milliseconds per token.
 double no_cache_ms(const sim::ReplayResult& all_misses_on_cpu, double cpu_gbps) {
-  const auto n_cpu = static_cast<double>(all_misses_on_cpu.cpu);
-  const double expert_bytes = static_cast<double>(all_misses_on_cpu.cpu_bytes.count) / n_cpu;
-  return static_cast<double>(all_misses_on_cpu.selected()) /
+  const auto n_cpu = static_cast<double>(all_misses_on_cpu.counts.cpu);
+  const double expert_bytes = static_cast<double>(all_misses_on_cpu.counts.cpu_bytes.count) / n_cpu;
+  return static_cast<double>(all_misses_on_cpu.counts.selected) /
          static_cast<double>(all_misses_on_cpu.tokens) * expert_bytes / (cpu_gbps * 1e6);
 }
 

@@ -136,7 +136,7 @@ class CacheCliTest(CliFixture):
 
     def totals(self, rows):
         return {key: sum(row[key] for row in rows) for key in rows[0]
-                if key not in ("layer", "batch", "hit_rate", "splits")}
+                if key not in ("layer", "batch", "hit_rate", "splits", "reasons")}
 
     def test_statistics(self):
         report, stderr = self.run_demo("--moe-cache-mib", "4", "--stats", "--moe-cache-cpu-share",
@@ -180,6 +180,10 @@ class CacheCliTest(CliFixture):
         # How the lookups were split, and why.
         for row in cache["by_layer"] + cache["by_batch"] + [total]:
             self.assertEqual(sum(row["splits"].values()), row["lookups"])
+            self.assertEqual(sum(row["reasons"].values()), row["lookups"])
+        self.assertEqual(total["reasons"]["share"] + total["reasons"]["nothing missing"],
+                         total["lookups"])
+        self.assertIn("% share", next(line for line in lines if line.startswith("decided by:")))
         self.assertGreater(total["splits"]["both"], 0)
         self.assertIn("the CPU takes 0.5 of the misses, as asked", cache["splits"][0]["reason"])
         self.assertIn("layers 0 to 7: the CPU takes 0.5 of the misses, as asked", stderr)

@@ -28,7 +28,7 @@ std::span<const CountField> count_fields() {
   static constexpr std::string_view kExperts = "moe_cache_experts_total";
   static constexpr std::string_view kBytes = "moe_cache_bytes_total";
   static constexpr std::string_view kSeconds = "moe_cache_lane_seconds_total";
-  static const std::array<CountField, 29> kFields = {{
+  static const std::array<CountField, 36> kFields = {{
       {"lookups", "lookups", &C::lookups, "moe_cache_lookups_total"},
       {"tokens", "tokens", &C::tokens},
       {"pairs", "pairs", &C::pairs},
@@ -58,6 +58,13 @@ std::span<const CountField> count_fields() {
       {"splits/cpu", "lookups", &C::split_cpu},
       {"splits/all on cpu", "lookups", &C::split_all_on_cpu},
       {"splits/streamed", "lookups", &C::split_streamed},
+      {"reasons/nothing missing", "lookups", &C::why_nothing_missing},
+      {"reasons/share", "lookups", &C::why_share},
+      {"reasons/costs", "lookups", &C::why_costs},
+      {"reasons/many tokens", "lookups", &C::why_many_tokens},
+      {"reasons/most experts", "lookups", &C::why_most_experts},
+      {"reasons/uploads stopped", "lookups", &C::why_uploads_stopped},
+      {"reasons/no slots", "lookups", &C::why_no_slots},
   }};
   static_assert(sizeof(CacheCounts) == kFields.size() * sizeof(uint64_t), "a field is missing");
   return kFields;

@@ -47,18 +47,26 @@ struct CacheCounts {
   uint64_t split_cpu = 0;
   uint64_t split_all_on_cpu = 0;
   uint64_t split_streamed = 0;
+  // The same lookups, by what decided it (lanes::SplitReason).
+  uint64_t why_nothing_missing = 0;
+  uint64_t why_share = 0;
+  uint64_t why_costs = 0;
+  uint64_t why_many_tokens = 0;
+  uint64_t why_most_experts = 0;
+  uint64_t why_uploads_stopped = 0;
+  uint64_t why_no_slots = 0;
 
   // Of experts. A prefill's inserts are streamed ones here.
-  Bytes hit_bytes;
-  Bytes uploaded_bytes;
-  Bytes filled_bytes;
-  Bytes cpu_bytes;  // read by the CPU lane
-  Bytes streamed_bytes;
-  Bytes unused_bytes;  // copied ahead of the routing, which then did not ask for it
+  Bytes hit_bytes = {};
+  Bytes uploaded_bytes = {};
+  Bytes filled_bytes = {};
+  Bytes cpu_bytes = {};  // read by the CPU lane
+  Bytes streamed_bytes = {};
+  Bytes unused_bytes = {};  // copied ahead of the routing, which then did not ask for it
 
   // From the first copy of a lookup to the last one, of the lookups whose copies were timed: on a
   // virtual clock all, else some.
-  Bytes timed_upload_bytes;
+  Bytes timed_upload_bytes = {};
   double timed_upload_us = 0;
   double cpu_us = 0;   // of the CPU lane
   double wait_us = 0;  // of the host, for the routing

@@ -217,6 +217,7 @@ Split LookupPlanner::split_of(const PlannedLookup& plan) {
 void LookupPlanner::note(const cache::Lookup& lookup, const PlannedLookup& plan) {
   cache::CacheCounts& counts = cache_.account(plan.layer, cache::batch_class(plan.n_tokens));
   ++(counts.*split_count(plan.split));
+  ++(counts.*reason_count(plan.reason));
   if (plan.is_streamed) {
     // The cache knows only that they got no slot.
     counts.streamed -= plan.cpu.size();

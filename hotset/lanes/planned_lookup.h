@@ -40,6 +40,9 @@ enum class SplitReason : uint8_t {
   kUploadsStopped,  // never slower has stopped uploads
   kNoSlots,         // the layer's group is not cached
 };
+inline constexpr int kSplitReasons = 7;
+// Where the account counts lookups of it.
+uint64_t cache::CacheCounts::* reason_count(SplitReason reason);
 // "nothing missing", "share", "costs", "many tokens", "most experts", "uploads stopped", "no
 // slots".
 std::string_view reason_name(SplitReason reason);
@@ -68,6 +71,10 @@ struct PlannedLookup {
   // Experts that are copied to the device for this lookup.
   size_t n_crossing() const { return uploads.size() + streamed.size(); }
 };
+
+// What the lookup adds to an account where it is carried out as planned: experts, bytes, and how
+// and why it was split. Times, hit pairs and what becomes of fills are not planned.
+cache::CacheCounts planned_counts(const PlannedLookup& plan, Bytes expert_bytes);
 
 // Sees each planned lookup before it is carried out, and may change the plan: tests compare
 // decisions by it, and seed faults.

@@ -11,6 +11,7 @@
 #include "hotset/base/printable.h"
 #include "hotset/base/units.h"
 #include "hotset/engine/run/default_context.h"
+#include "hotset/report/cache_json.h"
 #include "hotset/report/cache_verdict.h"
 
 namespace hotset::measure {

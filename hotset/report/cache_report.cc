@@ -2,16 +2,12 @@
 
 #include <algorithm>
 #include <array>
-#include <nlohmann/json.hpp>
 #include <string_view>
 #include <utility>
-
-#include "hotset/report/counts_json.h"
 
 namespace hotset::report {
 namespace {
 
-using Json = nlohmann::ordered_json;
 using Cells = std::vector<std::string>;
 
 // A lane's time, which is not known everywhere.
@@ -95,30 +91,38 @@ double cpu_part(const cache::CacheCounts& counts) {
   return n_misses > 0 ? static_cast<double>(counts.cpu) / static_cast<double>(n_misses) : 0;
 }
 
-// "batch 1: 4% hits, 96% both".
-std::string splits_text(std::string_view batch, const cache::CacheCounts& counts) {
+// "splits of the lookups: batch 1: 4% hits, 96% both; ...": how many of each class's lookups were
+// `count` of which kind.
+template <typename Kind>
+std::string parts_text(std::string_view heading, const CacheReport& report, int n_kinds,
+                       uint64_t cache::CacheCounts::* (*count)(Kind),
+                       std::string_view (*name)(Kind)) {
   std::string text;
-  for (size_t i = 0; i < lanes::kSplits; ++i) {
-    const auto split = static_cast<lanes::Split>(i);
-    const uint64_t n = counts.*lanes::split_count(split);
-    if (n == 0) continue;
-    text += fmt::format("{} {:.0f}% {}", text.empty() ? "" : ",",
-                        100 * static_cast<double>(n) / static_cast<double>(counts.lookups),
-                        lanes::split_name(split));
+  for (size_t b = 0; b < report.classes.size(); ++b) {
+    const cache::CacheCounts& counts = report.classes[b];
+    if (counts.lookups == 0) continue;
+    text += fmt::format("{} batch {}:", text.empty() ? "" : ";",
+                        cache::batch_class_name(static_cast<cache::BatchClass>(b)));
+    std::string_view separator;
+    for (int i = 0; i < n_kinds; ++i) {
+      const auto kind = static_cast<Kind>(i);
+      const uint64_t n = counts.*count(kind);
+      if (n == 0) continue;
+      text += fmt::format("{} {:.0f}% {}", separator,
+                          100 * static_cast<double>(n) / static_cast<double>(counts.lookups),
+                          name(kind));
+      separator = ",";
+    }
   }
-  return fmt::format("batch {}:{}", batch, text);
+  return fmt::format("{}:{}", heading, text);
 }
 
 std::string reasons_text(const CacheReport& report) {
-  std::string text = "splits of the lookups: ";
-  std::string_view separator;
-  for (size_t i = 0; i < report.classes.size(); ++i) {
-    if (report.classes[i].lookups == 0) continue;
-    text += separator;
-    text +=
-        splits_text(cache::batch_class_name(static_cast<cache::BatchClass>(i)), report.classes[i]);
-    separator = "; ";
-  }
+  std::string text = parts_text("splits of the lookups", report, lanes::kSplits, lanes::split_count,
+                                lanes::split_name) +
+                     "\n" +
+                     parts_text("decided by", report, lanes::kSplitReasons, lanes::reason_count,
+                                lanes::reason_name);
   for (const GroupSplit& split : report.splits) {
     text += fmt::format("\nlayers {} to {}: {}", split.first_layer, split.last_layer, split.reason);
   }
@@ -147,40 +151,6 @@ std::string summary(const CacheReport& report) {
       100 * c.hit_rate(), c.selected, c.lookups, most_tokens(report), replayed_text(report),
       to_string(c.uploaded_bytes), to_string(c.filled_bytes), to_string(c.cpu_bytes),
       100 * cpu_part(c));
-}
-
-Json with_counts(Json object, const cache::CacheCounts& counts) {
-  object.update(report::counts_json(counts));
-  return object;
-}
-
-void add_details(const CacheReport& report, Json& json) {
-  Json classes = Json::array();
-  for (size_t i = 0; i < report.classes.size(); ++i) {
-    if (report.classes[i].lookups == 0) continue;
-    const std::string batch(cache::batch_class_name(static_cast<cache::BatchClass>(i)));
-    classes.push_back(with_counts({{"batch", batch}}, report.classes[i]));
-  }
-  json["by_batch"] = std::move(classes);
-  Json layers = Json::array();
-  for (const CacheRow& row : report.rows) {
-    const std::string batch(cache::batch_class_name(row.batch));
-    layers.push_back(with_counts({{"layer", row.layer}, {"batch", batch}}, row.counts));
-  }
-  json["by_layer"] = std::move(layers);
-  Json groups = Json::array();
-  for (const GroupSplit& split : report.splits) {
-    groups.push_back({{"layers", {split.first_layer, split.last_layer}},
-                      {"upload_us", split.upload_us},
-                      {"cpu_us", split.cpu_us},
-                      {"reason", split.reason}});
-  }
-  json["splits"] = std::move(groups);
-  if (!report.replayed) return;
-  json["replayed"] = {{"lookups", report.replayed->n_lookups},
-                      {"was_cut", report.replayed->was_cut},
-                      {"hit_rate", report.replayed->hit_rate},
-                      {"belady_hit_rate", report.replayed->belady_hit_rate}};
 }
 
 }  // namespace
@@ -263,7 +233,7 @@ Result<ReplayedRouting> beside_belady(const sim::TraceOpener& open, sim::ReplayO
   HOTSET_TRY(const sim::ReplayResult belady, sim::replay(open, options));
   return ReplayedRouting{.hit_rate = *known_hit_rate,
                          .belady_hit_rate = belady.hit_rate(),
-                         .n_lookups = belady.lookups};
+                         .n_lookups = static_cast<int64_t>(belady.counts.lookups)};
 }
 
 Result<std::optional<ReplayedRouting>> replay_kept(const engine::Engine& engine,
@@ -293,40 +263,6 @@ std::string report_text(const CacheReport& report) {
   lines.push_back(cells_of("all", "all", report.total));
   return "what the expert cache did:\n" + aligned(lines) + reasons_text(report) + "\n" +
          summary(report);
-}
-
-Json cache_json(const CacheState& state, const CacheReport* report, bool with_details) {
-  Json json = {{"on", state.has_slots()}, {"verdict", cache_verdict(state)}};
-  if (state.device == nullptr) return json;
-  json["device"] = state.device->name;
-  if (!state.has_slots()) return json;
-  json["policy"] = state.options.policy;
-  if (state.options.cpu_share) {
-    json["cpu_share"] = *state.options.cpu_share;
-  } else {
-    json["cpu_share"] = "auto";
-  }
-  json["fills"] = state.options.fills;
-  if (state.options.max_decode_tokens) {
-    json["max_decode_tokens"] = *state.options.max_decode_tokens;
-  } else {
-    json["max_decode_tokens"] = "auto";
-  }
-  json["device_bytes"] = state.device_bytes.count;
-  json["pinned"] = state.source_is_pinned;
-  Json groups = Json::array();
-  for (const cache::CacheGroup& group : state.groups) {
-    groups.push_back({{"layers", group.spec.layers},
-                      {"experts", group.spec.n_experts()},
-                      {"expert_bytes", group.spec.bytes_per_expert().count},
-                      {"slots", group.n_slots},
-                      {"resident", group.n_slots == group.spec.n_experts()}});
-  }
-  json["groups"] = std::move(groups);
-  if (report == nullptr) return json;
-  json["total"] = report::counts_json(report->total);
-  if (with_details) add_details(*report, json);
-  return json;
 }
 
 }  // namespace hotset::report

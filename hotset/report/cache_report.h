@@ -6,7 +6,6 @@
 
 #include <array>
 #include <cstdint>
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -72,11 +71,6 @@ Result<std::optional<ReplayedRouting>> replay_kept(const engine::Engine& engine,
 
 // A line for each row, class and in total, and one that sums up.
 std::string report_text(const CacheReport& report);
-
-// The object "moe_cache": what the cache is, with a report (null: none) what it did in total, and
-// with details by layer, batch class and beside Belady.
-nlohmann::ordered_json cache_json(const CacheState& state, const CacheReport* report,
-                                  bool with_details);
 
 }  // namespace hotset::report
 

@@ -123,9 +123,9 @@ std::string replay_csv(std::span<const sim::MatrixRow> rows) {
     text += fmt::format("{},{},{},{},{},{},", csv_field(row.trace), csv_field(row.policy),
                         row.cache_mib, row.cache_percent, share_text(row.share),
                         fmt::join(result.slots, " "));
-    text += fmt::format("{},{},{},{},{},{},{},{},", result.lookups, result.tokens, result.hits,
-                        result.uploads, result.cpu, result.evictions, result.fills,
-                        result.bypassed_lookups);
+    text += fmt::format("{},{},{},{},{},{},{},{},", result.counts.lookups, result.tokens,
+                        result.counts.hits, result.uploads(), result.counts.cpu,
+                        result.counts.evictions, result.counts.fills, result.bypassed_lookups);
     text += fmt::format("{},{},{},{},{},{}\n", result.hit_rate(), result.upload_gib_per_token(),
                         result.cpu_gib_per_token(), row.belady_hit_rate, row.belady_demand_hit_rate,
                         result.modelled_ms_per_token());
@@ -143,11 +143,11 @@ std::string replay_json(std::span<const sim::MatrixRow> rows) {
     object["cache_mib"] = row.cache_mib;
     object["share"] = share_json(row.share);
     object["slots"] = result.slots;
-    object["lookups"] = result.lookups;
-    object["hits"] = result.hits;
-    object["uploads"] = result.uploads;
-    object["cpu"] = result.cpu;
-    object["evictions"] = result.evictions;
+    object["lookups"] = result.counts.lookups;
+    object["hits"] = result.counts.hits;
+    object["uploads"] = result.uploads();
+    object["cpu"] = result.counts.cpu;
+    object["evictions"] = result.counts.evictions;
     object["bypassed_lookups"] = result.bypassed_lookups;
     object["hit_rate"] = result.hit_rate();
     object["upload_gib_per_token"] = result.upload_gib_per_token();

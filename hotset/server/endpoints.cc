@@ -11,8 +11,8 @@
 #include <random>
 #include <utility>
 
+#include "hotset/report/cache_json.h"
 #include "hotset/server/api_responses.h"
-#include "hotset/server/cache_json.h"
 #include "hotset/text/text_marks.h"
 #include "hotset/text/utf8.h"
 
@@ -439,7 +439,17 @@ ApiResult<std::string> Endpoints::cache() const {
   if (!was_run) {
     return std::unexpected(ApiError{.status = 503, .message = "the server is shutting down"});
   }
-  return to_body(cache_json(view, model_.scheduler->status()));
+  Json json = report::cache_json(view);
+  const SchedulerStatus status = model_.scheduler->status();
+  json["generation"] = {{"generated_tokens", status.n_generated},
+                        {"prompt_tokens_computed", status.n_prompt_computed},
+                        {"prompt_tokens_reused", status.n_prompt_reused},
+                        {"decode_us", status.decode_us},
+                        {"prefill_us", status.prefill_us},
+                        {"queued", status.n_queued},
+                        {"kv_positions", status.n_ctx},
+                        {"kv_positions_used", status.n_used}};
+  return to_body(json);
 }
 
 }  // namespace hotset::server

@@ -42,8 +42,8 @@ void expect_equal(const std::vector<MatrixRow>& a, const std::vector<MatrixRow>&
     EXPECT_EQ(a[i].trace, b[i].trace);
     EXPECT_EQ(a[i].policy, b[i].policy);
     EXPECT_EQ(a[i].result.slots, b[i].result.slots);
-    EXPECT_EQ(a[i].result.hits, b[i].result.hits);
-    EXPECT_EQ(a[i].result.uploads, b[i].result.uploads);
+    EXPECT_EQ(a[i].result.counts.hits, b[i].result.counts.hits);
+    EXPECT_EQ(a[i].result.uploads(), b[i].result.uploads());
     EXPECT_EQ(a[i].result.modelled_us, b[i].result.modelled_us);
     EXPECT_EQ(a[i].belady_hit_rate, b[i].belady_hit_rate);
   }
@@ -98,7 +98,7 @@ TEST(ReplayMatrix, AStaticHotSetCanComeFromAnotherTrace) {
   const auto hindsight = replay_matrix(options).value();
   options.profile_trace = synth_file(folder, "b.mct", 2);
   const auto foresight = replay_matrix(options).value();
-  EXPECT_GT(hindsight[0].result.hits, foresight[0].result.hits);
+  EXPECT_GT(hindsight[0].result.counts.hits, foresight[0].result.counts.hits);
   options.profile_trace = synth_file(folder, "c.mct", 2, 24);
   const auto other = replay_matrix(options);
   ASSERT_FALSE(other);

@@ -37,7 +37,6 @@ class Replayer {
   Status create_planner();
 
   Status step(const trace::TraceLookup& traced);
-  void count(const lanes::PlannedLookup& plan);
   bool is_bypassed(const trace::TraceLookup& lookup) const;
   size_t group_of(const trace::TraceLookup& lookup) const {
     return static_cast<size_t>(reader_.group_by_layer()[static_cast<size_t>(lookup.layer)]);
@@ -166,31 +165,23 @@ Status Replayer::step(const trace::TraceLookup& traced) {
   const bool bypassed = is_bypassed(traced);
   clock_[layer] += traced.n_tokens();
   if (counts) {
-    ++result_.lookups;
     n_counted_[layer] += traced.n_tokens();
     if (bypassed) ++result_.bypassed_lookups;
   }
-  if (bypassed && options_->compat_zero_slots) return {};
+  if (bypassed && options_->compat_zero_slots) {
+    if (counts) ++result_.counts.lookups;
+    return {};
+  }
 
   HOTSET_TRY(const lanes::PlannedLookup plan,
              planner_->plan(traced.layer, traced.ids, traced.n_tokens(), traced.experts_per_token));
-  if (counts) count(plan);
+  if (counts) {
+    result_.counts +=
+        lanes::planned_counts(plan, planner_->cache().spec(plan.group).bytes_per_expert());
+    result_.modelled_us += plan.predicted_us;
+  }
   if (!futures_.empty() && !bypassed) futures_[group_of(traced)]->advance();
   return {};
-}
-
-void Replayer::count(const lanes::PlannedLookup& plan) {
-  const Bytes expert_bytes = planner_->cache().spec(plan.group).bytes_per_expert();
-  const auto n_uploads = static_cast<int64_t>(plan.n_crossing());
-  result_.hits += std::ssize(plan.hits);
-  result_.uploads += n_uploads;
-  result_.cpu += std::ssize(plan.cpu);
-  result_.evictions += std::ssize(plan.evictions);
-  result_.fills += std::ssize(plan.fills);
-  result_.upload_bytes += expert_bytes * (n_uploads + std::ssize(plan.fills));
-  result_.fill_bytes += expert_bytes * std::ssize(plan.fills);
-  result_.cpu_bytes += expert_bytes * std::ssize(plan.cpu);
-  result_.modelled_us += plan.predicted_us;
 }
 
 Status Replayer::report(trace::TraceReader& reader, uint64_t& reported_bytes) const {
@@ -214,7 +205,7 @@ Result<ReplayResult> Replayer::run() {
   }
   HOTSET_RETURN_IF_ERROR(report(reader_, reported_bytes));
   result_.tokens = *std::ranges::max_element(n_counted_);
-  if (result_.lookups == 0) {
+  if (result_.counts.lookups == 0) {
     return make_error(ErrorCode::kInvalidArgument,
                       "{}: has {} tokens, of which the first {} are skipped: nothing is left to "
                       "count",
@@ -225,12 +216,13 @@ Result<ReplayResult> Replayer::run() {
 
 }  // namespace
 
-double ReplayResult::hit_rate() const {
-  return selected() > 0 ? static_cast<double>(hits) / static_cast<double>(selected()) : 0;
+double ReplayResult::upload_gib_per_token() const {
+  return per_token(upload_bytes().gib(), tokens);
 }
-double ReplayResult::upload_gib_per_token() const { return per_token(upload_bytes.gib(), tokens); }
-double ReplayResult::fill_gib_per_token() const { return per_token(fill_bytes.gib(), tokens); }
-double ReplayResult::cpu_gib_per_token() const { return per_token(cpu_bytes.gib(), tokens); }
+double ReplayResult::fill_gib_per_token() const {
+  return per_token(counts.filled_bytes.gib(), tokens);
+}
+double ReplayResult::cpu_gib_per_token() const { return per_token(counts.cpu_bytes.gib(), tokens); }
 double ReplayResult::modelled_ms_per_token() const { return per_token(modelled_us / 1000, tokens); }
 
 Result<ReplayResult> replay(const TraceOpener& open, const ReplayOptions& options) {

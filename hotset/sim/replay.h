@@ -12,6 +12,7 @@
 
 #include "hotset/base/error.h"
 #include "hotset/base/units.h"
+#include "hotset/cache/cache_counts.h"
 #include "hotset/lanes/lane_costs.h"
 #include "hotset/lanes/planned_lookup.h"
 #include "hotset/trace/reader.h"
@@ -52,26 +53,23 @@ struct ReplayOptions {
   std::function<void(uint64_t n_bytes)> progress = {};
 };
 
-// Counts of the lookups after the skipped tokens. Experts are distinct experts of a lookup.
+// What the lookups after the skipped tokens were, as they were planned.
 struct ReplayResult {
   std::vector<int64_t> slots;  // of each group; all experts for `unbounded`
-  int64_t lookups = 0;
-  int64_t tokens = 0;  // of the layer that had the most
-  int64_t hits = 0;
-  int64_t uploads = 0;  // of misses, into a slot or, in prefills, through staging
-  int64_t cpu = 0;      // misses computed by the CPU lane
-  int64_t evictions = 0;
-  int64_t fills = 0;  // experts copied in the background
-  // Lookups that the cache had no part in: of groups without slots (their experts count as `cpu`);
-  // with compat_zero_slots all that the reference leaves out, which count nowhere else.
-  int64_t bypassed_lookups = 0;
-  Bytes upload_bytes;  // uploads and fills
-  Bytes fill_bytes;    // of them, fills
-  Bytes cpu_bytes;
-  double modelled_us = 0;  // time of the experts, one lookup after the other
+  // Lookups that the cache had no part in, of groups without slots, count with all their experts
+  // for the CPU; with compat_zero_slots those that the reference leaves out count as lookups only.
+  cache::CacheCounts counts;
+  int64_t tokens = 0;            // of the layer that had the most
+  int64_t bypassed_lookups = 0;  // that the cache had no part in
+  double modelled_us = 0;        // time of the experts, one lookup after the other
 
-  int64_t selected() const { return hits + uploads + cpu; }
-  double hit_rate() const;  // hits / selected, 0 of nothing
+  // Misses that were copied: into a slot or, in prefills, through staging.
+  int64_t uploads() const { return static_cast<int64_t>(counts.uploads + counts.streamed); }
+  // Of these, and of fills.
+  Bytes upload_bytes() const {
+    return counts.uploaded_bytes + counts.streamed_bytes + counts.filled_bytes;
+  }
+  double hit_rate() const { return counts.hit_rate(); }
   double upload_gib_per_token() const;
   double fill_gib_per_token() const;
   double cpu_gib_per_token() const;

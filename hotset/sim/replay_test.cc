@@ -48,14 +48,14 @@ TEST(Replay, CountsWhatTheCacheDoes) {
       run(tokens({0, 1, 0, 2, 1, 0}), {.policy = "lru", .slots = {2}, .skip_tokens = 0});
   // 0 and 1 enter, 0 hits, 2 takes 1's slot, 1 takes 0's, 0 takes 2's.
   EXPECT_EQ(result.slots, std::vector<int64_t>{2});
-  EXPECT_EQ(result.lookups, 6);
+  EXPECT_EQ(result.counts.lookups, 6);
   EXPECT_EQ(result.tokens, 6);
-  EXPECT_EQ(result.hits, 1);
-  EXPECT_EQ(result.uploads, 5);
-  EXPECT_EQ(result.cpu, 0);
-  EXPECT_EQ(result.evictions, 3);
+  EXPECT_EQ(result.counts.hits, 1);
+  EXPECT_EQ(result.uploads(), 5);
+  EXPECT_EQ(result.counts.cpu, 0);
+  EXPECT_EQ(result.counts.evictions, 3);
   EXPECT_EQ(result.bypassed_lookups, 0);
-  EXPECT_EQ(result.upload_bytes, Bytes{500});
+  EXPECT_EQ(result.upload_bytes(), Bytes{500});
   EXPECT_DOUBLE_EQ(result.hit_rate(), 1.0 / 6);
   EXPECT_DOUBLE_EQ(result.upload_gib_per_token(), 500.0 / 6 / (1 << 30));
 }
@@ -63,10 +63,10 @@ TEST(Replay, CountsWhatTheCacheDoes) {
 TEST(Replay, SkippedTokensAreReplayedButNotCounted) {
   const ReplayResult result =
       run(tokens({0, 1, 0, 2, 1, 0}), {.policy = "lru", .slots = {2}, .skip_tokens = 2});
-  EXPECT_EQ(result.lookups, 4);
+  EXPECT_EQ(result.counts.lookups, 4);
   EXPECT_EQ(result.tokens, 4);
-  EXPECT_EQ(result.hits, 1);
-  EXPECT_EQ(result.uploads, 3);
+  EXPECT_EQ(result.counts.hits, 1);
+  EXPECT_EQ(result.uploads(), 3);
 }
 
 TEST(Replay, TokensAreThoseOfTheBusiestLayer) {
@@ -77,10 +77,10 @@ TEST(Replay, TokensAreThoseOfTheBusiestLayer) {
 TEST(Replay, AGroupWithoutSlotsIsLeftToTheCpu) {
   const ReplayResult result =
       run(tokens({0, 1, 0}), {.policy = "class_lru", .slots = {0}, .skip_tokens = 0});
-  EXPECT_EQ(result.cpu, 3);
+  EXPECT_EQ(result.counts.cpu, 3);
   EXPECT_EQ(result.bypassed_lookups, 3);
   EXPECT_EQ(result.hit_rate(), 0);
-  EXPECT_EQ(result.cpu_bytes, Bytes{300});
+  EXPECT_EQ(result.counts.cpu_bytes, Bytes{300});
 }
 
 TEST(Replay, APrefillEvictsNothingAndStreamsTheRest) {
@@ -90,11 +90,11 @@ TEST(Replay, APrefillEvictsNothingAndStreamsTheRest) {
                           {{0, 1, {6}}, {0, 1, prompt}, {0, 1, {6}}, {0, 1, {7}}});
   const ReplayResult result = run(trace, {.policy = "lru", .slots = {3}, .skip_tokens = 0});
   // 6; then 6 of 8 hit and two of the others fill the slots; then 6 hits; then 7 evicts one.
-  EXPECT_EQ(result.hits, 2);
-  EXPECT_EQ(result.uploads, 1 + 7 + 1);
-  EXPECT_EQ(result.evictions, 1);
+  EXPECT_EQ(result.counts.hits, 2);
+  EXPECT_EQ(result.uploads(), 1 + 7 + 1);
+  EXPECT_EQ(result.counts.evictions, 1);
   EXPECT_EQ(result.tokens, 43);
-  EXPECT_EQ(result.cpu, 0);
+  EXPECT_EQ(result.counts.cpu, 0);
 }
 
 TEST(Replay, UnboundedMissesEachExpertOnce) {
@@ -108,8 +108,8 @@ TEST(Replay, UnboundedMissesEachExpertOnce) {
   const ReplayResult result =
       run(MemoryTrace(bytes), {.policy = "unbounded", .slots = {5}, .skip_tokens = 0});
   EXPECT_EQ(result.slots, std::vector<int64_t>{96});
-  EXPECT_EQ(result.uploads, std::ssize(seen));
-  EXPECT_EQ(result.evictions, 0);
+  EXPECT_EQ(result.uploads(), std::ssize(seen));
+  EXPECT_EQ(result.counts.evictions, 0);
 }
 
 TEST(Replay, NoPolicyBeatsTheBounds) {
@@ -132,10 +132,10 @@ TEST(Replay, NoPolicyBeatsTheBounds) {
         SCOPED_TRACE(fmt::format("{} with {} slots", name, n_slots));
         options.policy = name;
         const ReplayResult result = run(trace, options);
-        EXPECT_EQ(result.selected(), belady.selected());
-        EXPECT_LE(result.hits, belady.hits);
+        EXPECT_EQ(result.counts.selected, belady.counts.selected);
+        EXPECT_LE(result.counts.hits, belady.counts.hits);
         if (traits.always_inserts) {
-          EXPECT_LE(result.hits, demand.hits);
+          EXPECT_LE(result.counts.hits, demand.counts.hits);
         }
       }
     }
@@ -148,8 +148,8 @@ TEST(Replay, TheSameTwice) {
       .policy = "class_lru", .slots = {20}, .share = {.is_auto = true}, .skip_tokens = 10};
   const ReplayResult first = run(trace, options);
   const ReplayResult second = run(trace, options);
-  EXPECT_EQ(first.hits, second.hits);
-  EXPECT_EQ(first.fills, second.fills);
+  EXPECT_EQ(first.counts.hits, second.counts.hits);
+  EXPECT_EQ(first.counts.fills, second.counts.fills);
   EXPECT_EQ(first.modelled_us, second.modelled_us);
 }
 
@@ -157,17 +157,17 @@ TEST(Replay, AShareOfOneFollowsTheTextByFills) {
   const MemoryTrace trace(trace::synthesize_bytes(small_synth(5)).value());
   ReplayOptions options{.policy = "crf:8", .slots = {24}, .share = {.fixed = 1}};
   const ReplayResult result = run(trace, options);
-  EXPECT_EQ(result.uploads, 0);
-  EXPECT_GT(result.cpu, 0);
-  EXPECT_GT(result.fills, 0);
-  EXPECT_EQ(result.upload_bytes, Bytes{1 << 20} * result.fills);
+  EXPECT_EQ(result.uploads(), 0);
+  EXPECT_GT(result.counts.cpu, 0);
+  EXPECT_GT(result.counts.fills, 0);
+  EXPECT_EQ(result.upload_bytes(), Bytes{1 << 20} * result.counts.fills);
   options.fills = false;
-  EXPECT_EQ(run(trace, options).fills, 0);
-  EXPECT_LT(run(trace, options).hits, result.hits);
+  EXPECT_EQ(run(trace, options).counts.fills, 0);
+  EXPECT_LT(run(trace, options).counts.hits, result.counts.hits);
   options.fills = true;
   options.compat_zero_slots = true;
-  EXPECT_EQ(run(trace, options).fills, 0);
-  EXPECT_LT(run(trace, options).hits, result.hits);
+  EXPECT_EQ(run(trace, options).counts.fills, 0);
+  EXPECT_LT(run(trace, options).counts.hits, result.counts.hits);
 }
 
 // All times are modelled, so this is exact: by the model that it decides by, `auto` is as fast as
@@ -196,14 +196,14 @@ TEST(Replay, CompatLeavesOutWhatTheReferenceBypasses) {
                           {{0, 2, {0, 1}}, {0, 2, {2, 3, 4, 5}}, {0, 2, {0, 1}}, {0, 2, {6, 7}}});
   const ReplayResult result = run(
       trace, {.policy = "class_lru", .slots = {3}, .skip_tokens = 0, .compat_zero_slots = true});
-  EXPECT_EQ(result.lookups, 4);
+  EXPECT_EQ(result.counts.lookups, 4);
   EXPECT_EQ(result.bypassed_lookups, 1);
-  EXPECT_EQ(result.hits, 2);
-  EXPECT_EQ(result.uploads, 4);
+  EXPECT_EQ(result.counts.hits, 2);
+  EXPECT_EQ(result.uploads(), 4);
   // The bounds see the same lookups.
   EXPECT_EQ(
       run(trace, {.policy = "belady", .slots = {3}, .skip_tokens = 0, .compat_zero_slots = true})
-          .hits,
+          .counts.hits,
       2);
 }
 

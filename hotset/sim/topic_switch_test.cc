@@ -57,8 +57,8 @@ class Replayed {
     const auto result = replay([this] { return trace::TraceReader::open(trace_); }, options);
     EXPECT_TRUE(result) << result.error().message;
     if (!result) return {};
-    return {.hits = static_cast<double>(result->hits),
-            .selected = static_cast<double>(result->selected())};
+    return {.hits = static_cast<double>(result->counts.hits),
+            .selected = static_cast<double>(result->counts.selected)};
   }
 
   std::string trace_;
