@@ -1,6 +1,6 @@
 // Chat templates made of the input, over messages made of the input. Whatever it is, rendering ends
-// with a text or an error that blames the template or the messages; and messages never write a
-// special token.
+// with a text or an error that blames the template or the messages; messages never write a special
+// token; and a sandbox that has rendered it renders the next one, with no more memory than before.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -50,11 +50,21 @@ void check_error(const hotset::Error& error) {
   require(!error.message.empty(), "an error without a message", "");
 }
 
+// One sandbox for all inputs, as a server has one for all chats: to make one takes most of the
+// time.
 void render_anything(std::string_view source, std::string_view content) {
-  const auto made = ChatTemplate::create(std::string(source), options());
-  if (!made) return check_error(made.error());
-  const auto rendered = made->render({.messages = messages(content)});
+  static ChatTemplate made = *ChatTemplate::create("", options());
+  static const hotset::Bytes memory = made.used_memory();
+  const auto taken = made.replace_source(std::string(source));
+  const auto rendered = taken ? made.render({.messages = messages(content)})
+                              : hotset::Result<std::string>(std::unexpected(taken.error()));
   if (!rendered) check_error(rendered.error());
+  const auto emptied = made.replace_source("");
+  require(emptied.has_value(), "no template can be read any more",
+          emptied ? "" : emptied.error().message);
+  require(made.render({}) == "", "a template leaves text behind", source);
+  require(made.used_memory() <= memory + hotset::mib(2), "the sandbox keeps memory",
+          hotset::to_string(made.used_memory()));
 }
 
 void render_builtin(std::string_view content) {

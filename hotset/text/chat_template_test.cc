@@ -247,6 +247,22 @@ TEST(ChatTemplate, StateDoesNotPassBetweenRenderings) {
   EXPECT_EQ(made.render({.messages = R"([{"content": "c"}])"}), "Falsec");
 }
 
+TEST(ChatTemplate, TakesAnotherSource) {
+  ChatTemplate made = make("{% set x = 1 %}a{{ y }}", {.limits = small_limits()});
+  EXPECT_TRUE(made.replace_source("b{{ x is defined }}"));
+  EXPECT_EQ(made.render({}), "bFalse");
+  EXPECT_EQ(made.source(), "b{{ x is defined }}");
+  // What cannot be read leaves the one before, also where it needs too much.
+  const std::string large = "{{ '" + std::string(20 << 20, 'x') + "' }}";
+  for (const std::string& wrong :
+       {std::string("{{ }}"), std::string(10000, '('), large, "{{ " + std::string(10000, '(')}) {
+    EXPECT_EQ(made.replace_source(wrong).has_value(), wrong.starts_with("(")) << wrong.substr(0, 9);
+    EXPECT_EQ(made.replace_source("\n{{ x() }}").has_value(), true);
+    EXPECT_FALSE(made.replace_source("{% if"));
+    expect_error(made.render({}), ErrorCode::kInvalidArgument, "line 2: 'x' is undefined");
+  }
+}
+
 TEST(ChatTemplate, ManyThreadsMayRender) {
   const ChatTemplate made = make("{% for m in messages %}{{ m.content }};{% endfor %}");
   std::vector<std::thread> threads;
