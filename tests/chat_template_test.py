@@ -12,6 +12,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import subprocess
 import sys
 import unittest
@@ -697,6 +698,21 @@ class ChatTemplateTest(unittest.TestCase):
                 self.assertIn("error", found)
                 self.assertIn(what, found["error"])
                 self.assertIn("line 1: ", found["error"])
+
+    def test_documented_names(self):
+        """docs/chat.md says what there is: each name is known, and beside REFUSED nothing is left of jinja2's."""
+        text = (pathlib.Path(__file__).parent.parent / "docs/chat.md").read_text(encoding="utf-8")
+        rows = dict(re.findall(r"^\| ([a-z ]+) \| (`.*) \|$", text, re.MULTILINE))
+        forms = {"filters": "{{ 1 | NAME }}", "tests": "{{ [1] | select('NAME') | list }}",
+                 "methods of texts": "{{ ''.NAME() }}", "methods of mappings": "{{ {}.NAME() }}", "functions": "{{ NAME() }}"}
+        for row, form in forms.items():
+            for name in re.findall(r"`(\w+)`", rows[row]):
+                found = type(self).render({"template": form.replace("NAME", name), "messages": []})
+                self.assertNotRegex(found.get("error", ""), f"'{name}' is undefined|no (filter|test) '{name}'")
+        refused = {what.strip("'") for _, what in REFUSED}
+        for row, names in (("filters", ENVIRONMENT.filters), ("tests", ENVIRONMENT.tests)):
+            known = set(re.findall(r"`(\w+)`", rows[row])) | refused | {"filter", "test", "escaped", "forceescape"}
+            self.assertEqual(set(names) - known - {"map"}, set())
 
     def test_random_values(self):
         print(f"seed {SEED}", file=sys.stderr)
