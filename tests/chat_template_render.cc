@@ -22,13 +22,13 @@ std::string field(const ordered_json& request, const char* name) {
   return request.contains(name) ? request[name].dump() : "";
 }
 
-// One template is used for many requests in a row.
+// One sandbox for all requests.
 std::optional<ChatTemplate> g_template;
 
 hotset::Status use_template(const ordered_json& request) {
   std::string source = request.at("template").get<std::string>();
   if (g_template && g_template->source() == source) return {};
-  g_template.reset();
+  if (g_template) return g_template->replace_source(std::move(source));
   HOTSET_TRY(g_template,
              ChatTemplate::create(std::move(source), {.bos_token = request.value("bos_token", ""),
                                                       .eos_token = request.value("eos_token", ""),

@@ -125,6 +125,13 @@ Result<std::string> read_result(const std::string& result, std::string_view name
   return template_error(code, name, json.value("line", int64_t{0}), message);
 }
 
+Status compile(ScriptRuntime& runtime, const std::string& source, const std::string& name) {
+  const auto compiled = runtime.call(kObject, "compile", source);
+  if (!compiled) return add_context(compiled.error(), name);
+  HOTSET_RETURN_IF_ERROR(read_result(*compiled, name));
+  return {};
+}
+
 // The scripts with the template in them.
 Result<std::unique_ptr<ScriptRuntime>> start(const std::string& source, const std::string& name,
                                              const ScriptLimits& limits) {
@@ -139,9 +146,7 @@ Result<std::unique_ptr<ScriptRuntime>> start(const std::string& source, const st
   }
   if (loaded) loaded = runtime->seal();
   if (!loaded) return add_context(std::move(loaded).error(), name);
-  const auto compiled = runtime->call(kObject, "compile", source);
-  if (!compiled) return add_context(compiled.error(), name);
-  HOTSET_RETURN_IF_ERROR(read_result(*compiled, name));
+  HOTSET_RETURN_IF_ERROR(compile(*runtime, source, name));
   return runtime;
 }
 
@@ -171,6 +176,13 @@ Result<ChatTemplate> ChatTemplate::create(std::string source, ChatTemplateOption
   };
   HOTSET_TRY(state->pool, ScriptPool::create(make, {.limits = state->options.limits}));
   return ChatTemplate(std::move(state));
+}
+
+Status ChatTemplate::replace_source(std::string source) {
+  HOTSET_TRY(const ScriptPool::Lease runtime, state_->pool->take(source.size()));
+  HOTSET_RETURN_IF_ERROR(compile(*runtime, source, name()));
+  state_->source = std::move(source);
+  return {};
 }
 
 Result<std::string> ChatTemplate::render(const ChatInput& input) const {

@@ -153,7 +153,7 @@ TEST(ChatTemplate, BoundsMemory) {
         "endfor %}",
         "{% set ns = namespace(l=[1]) %}{% for i in range(99) %}{% set ns.l = ns.l + ns.l %}{% "
         "endfor %}",
-        "{{ '%1000d' | replace('', 'x' * 9999) | replace('x', 'y' * 9999) }}"}) {
+        "{{ ('x' * 9999) | replace('x', 'y' * 9999) }}"}) {
     expect_error(make(source, {.limits = small_limits()}).render({}), ErrorCode::kOutOfMemory,
                  "needs more");
   }
@@ -167,6 +167,10 @@ TEST(ChatTemplate, BoundsMemory) {
 TEST(ChatTemplate, BoundsDepth) {
   expect_error(render("{% macro f() %}{{ f() }}{% endmacro %}\n{{ f() }}"), ErrorCode::kUnsupported,
                "nested too deeply");
+  // Nothing is undefined only because there is no stack left to look it up.
+  expect_error(render("{% macro f() %}{% if messages is defined %}{{ f() }}{% endif %}{% endmacro "
+                      "%}\n{{ f() }}"),
+               ErrorCode::kUnsupported, "nested too deeply");
   std::string parentheses = "{{ " + std::string(10000, '(');
   expect_error(render(parentheses), ErrorCode::kUnsupported, "nested too deeply");
   std::string blocks;
@@ -241,6 +245,22 @@ TEST(ChatTemplate, StateDoesNotPassBetweenRenderings) {
   EXPECT_EQ(made.render({.messages = R"([{"content": "b"}])"}), "Falseb");
   expect_error(made.render({}), ErrorCode::kInvalidArgument, "is undefined");
   EXPECT_EQ(made.render({.messages = R"([{"content": "c"}])"}), "Falsec");
+}
+
+TEST(ChatTemplate, TakesAnotherSource) {
+  ChatTemplate made = make("{% set x = 1 %}a{{ y }}", {.limits = small_limits()});
+  EXPECT_TRUE(made.replace_source("b{{ x is defined }}"));
+  EXPECT_EQ(made.render({}), "bFalse");
+  EXPECT_EQ(made.source(), "b{{ x is defined }}");
+  // What cannot be read leaves the one before, also where it needs too much.
+  const std::string large = "{{ '" + std::string(20 << 20, 'x') + "' }}";
+  for (const std::string& wrong :
+       {std::string("{{ }}"), std::string(10000, '('), large, "{{ " + std::string(10000, '(')}) {
+    EXPECT_EQ(made.replace_source(wrong).has_value(), wrong.starts_with("(")) << wrong.substr(0, 9);
+    EXPECT_EQ(made.replace_source("\n{{ x() }}").has_value(), true);
+    EXPECT_FALSE(made.replace_source("{% if"));
+    expect_error(made.render({}), ErrorCode::kInvalidArgument, "line 2: 'x' is undefined");
+  }
 }
 
 TEST(ChatTemplate, ManyThreadsMayRender) {
@@ -394,11 +414,14 @@ TEST(ChatTemplate, ReadsTheEndsAndTheLengthOfLongTexts) {
   // As lists of characters they would take a hundred times as much.
   const ChatTemplateOptions options{.limits = {.memory = mib(24)}};
   EXPECT_EQ(make("{{ messages[0].content | length }} {{ messages[0].content.strip() | length }} "
-                 "{{ (messages[0].content | trim).strip('😀') | length }} "
-                 "{{ messages[0].content.find('x') }}",
+                 "{{ (messages[0].content | trim).strip('😀') | length }}",
                  options)
                 .render(input),
-            fmt::format("{} {} {} 3", (1 << 20) + 6, (1 << 20) + 2, 1 << 20));
+            fmt::format("{} {} {}", (1 << 20) + 6, (1 << 20) + 2, 1 << 20));
+  const ChatInput plain{.messages =
+                            nlohmann::json({{{"content", std::string(1 << 20, 'x')}}}).dump()};
+  EXPECT_EQ(make("{{ messages[0].content[1:-1] | length }}", options).render(plain),
+            std::to_string((1 << 20) - 2));
   EXPECT_EQ(make("{{ 'abc'[1:] }} {{ 'abc'[:-1] }} {{ 'abc'[2:1] }}{{ 'abc'[::-1] }} {{ 'a😀c'[1:] "
                  "}} {{ 'abc'[-2] }} {{ '   '.strip() }}{{ 'xx😀x'.rstrip('x') }}")
                 .render({}),

@@ -4,7 +4,7 @@
 
 (function (jinja, hotset) {
   const { Environment, Interpreter } = jinja;
-  const { TemplateError, isString, isNumber, isArray, isMapping, isUndefined, truth, toNumber, str,
+  const { TemplateError, isString, isNumber, isArray, isUndefined, truth, toNumber, str,
           bool, int, list, typeName, text, equal, compare, items, contains } = hotset;
   const kMaxRange = 100000;  // as Jinja's sandbox
 
@@ -28,49 +28,22 @@
     return new hotset.UndefinedValue();
   };
 
-  const floorDivide = (x, y) => (x - (((x % y) + y) % y)) / y;
-
-  // Of integers, exactly. Numbers where they suffice; what would not fit a float is refused, so that
-  // no single operation takes long.
-  function integerResult(operator, a, b) {
-    const [x, y] = [BigInt(a), BigInt(b)];
-    switch (operator) {
-      case "+": return x + y;
-      case "-": return x - y;
-      case "*": return x * y;
-      case "//": return floorDivide(x, y);
-      case "%": return ((x % y) + y) % y;
-      case "**": return x ** y;
-    }
-  }
-
-  function floatResult(operator, x, y) {
-    switch (operator) {
-      case "+": return x + y;
-      case "-": return x - y;
-      case "*": return x * y;
-      case "/": return x / y;
-      case "//": return Math.floor(x / y);
-      case "%": {
-        const rest = x % y;
-        return rest !== 0 && (rest < 0) !== (y < 0) ? rest + y : rest;
-      }
-      case "**": return x ** y;
-    }
-  }
+  // Python's rest has the sign of the divisor.
+  const rest = (x, y) => (x % y !== 0 && (x % y < 0) !== (y < 0) ? (x % y) + y : x % y);
+  const kArithmetic = {
+    "+": (x, y) => x + y,
+    "-": (x, y) => x - y,
+    "*": (x, y) => x * y,
+    "/": (x, y) => x / y,
+    "//": (x, y) => Math.round((x - rest(x, y)) / y),
+    "%": rest,
+  };
 
   function numeric(operator, a, b) {
-    const isFloat = a instanceof hotset.FloatValue || b instanceof hotset.FloatValue;
-    const [x, y] = [toNumber(a), toNumber(b)];
-    if (["/", "//", "%"].includes(operator) && y == 0) throw new TemplateError("division by zero");
-    const approximate = floatResult(operator, Number(x), Number(y));
-    const isFinite = [x, y].every((n) => Number.isFinite(Number(n)));
-    if (isFinite && !Number.isFinite(approximate)) throw new TemplateError("the result is too large");
-    if (isFloat || operator === "/" || (operator === "**" && y < 0)) return new hotset.FloatValue(approximate);
-    if (typeof x === "number" && typeof y === "number" && Number.isSafeInteger(approximate)) {
-      return int(approximate);
-    }
-    return int(integerResult(operator, x, y));
+    const [x, y] = [a, b].map((v) => hotset.numberArgument(v, 0, operator));
+    const result = kArithmetic[operator](x, y);
+    const isFloat = operator === "/" || [a, b].some((v) => v instanceof hotset.FloatValue);
+    return isFloat ? hotset.finiteFloat(result) : hotset.safeInteger(result);
   }
 
   function repeated(v, n) {
@@ -82,20 +55,16 @@
   }
 
   function arithmetic(operator, a, b) {
-    if (isNumber(a) && isNumber(b)) return numeric(operator, a, b);
+    if (isNumber(a) && isNumber(b) && operator in kArithmetic) return numeric(operator, a, b);
     if (operator === "+" && isString(a) && isString(b)) return str(a.value + b.value);
     if (operator === "+" && isArray(a) && isArray(b)) return list(a.value.concat(b.value));
-    if (operator === "%" && isString(a)) {
-      return str(hotset.formatPercent(a.value, b instanceof hotset.TupleValue ? b.value : [b]));
-    }
     if (operator === "*") {
       for (const [v, n] of [[a, b], [b, a]]) {
-        if ((isString(v) || isArray(v)) && n instanceof hotset.IntegerValue) return repeated(v, n.value);
+        if ((isString(v) || isArray(v)) && n instanceof hotset.IntegerValue) return repeated(v, Number(n.value));
       }
     }
     throw new TemplateError(`found ${typeName(a)} ${operator} ${typeName(b)}, which have no such operation`);
   }
-  hotset.add = (a, b) => arithmetic("+", a, b);
 
   const kComparisons = {
     "==": equal,
@@ -231,10 +200,9 @@
       if (select) values = values.filter((value) => truth(this.evaluate(select.test, inner(value))));
       let out = "";
       let completed = false;  // an iteration, without `continue`: then there is no `else`
-      const state = {};
       for (let i = 0; i < values.length; ++i) {
         const made = inner(values[i]);
-        made.setVariable("loop", this.loopValue(values, i, state));
+        made.setVariable("loop", this.loopValue(values, i));
         try {
           out += this.evaluateBlock(node.body, made).value;
           completed = true;
@@ -248,9 +216,8 @@
       return str(out);
     }
 
-    loopValue(values, i, state) {
-      const undefinedValue = new hotset.UndefinedValue();
-      return new hotset.ObjectValue(new Map([
+    loopValue(values, i) {
+      return new hotset.NamespaceValue(new Map([
         ["index", int(i + 1)],
         ["index0", int(i)],
         ["revindex", int(values.length - i)],
@@ -258,27 +225,18 @@
         ["first", bool(i === 0)],
         ["last", bool(i === values.length - 1)],
         ["length", int(values.length)],
-        ["previtem", values[i - 1] ?? undefinedValue],
-        ["nextitem", values[i + 1] ?? undefinedValue],
+        ["previtem", values[i - 1]],
+        ["nextitem", values[i + 1]],
         ["depth", int(1)],
         ["depth0", int(0)],
-        ["cycle", new hotset.FunctionValue((args) => hotset.need(args, args.length ? i % args.length : 0, "cycle"))],
-        ["changed", new hotset.FunctionValue((args) => {
-          const same = state.last !== undefined && equal(state.last, list(args));
-          state.last = list(args);
-          return bool(!same);
-        })],
       ]));
     }
 
+    // The text of {% set x %} is made in a scope of its own.
     evaluateSet(node, scope) {
-      if (node.assignee.type !== "MemberExpression") {
-        const value = node.value ? this.evaluate(node.value, scope)
-                                 : this.evaluateBlock(node.body, new Environment(scope));
-        this.bindTarget(node.assignee, value, scope);
-        return new hotset.NullValue();
-      }
-      return super.evaluateSet(node, scope);
+      if (node.value) return super.evaluateSet(node, scope);
+      const text = this.evaluateBlock(node.body, new Environment(scope));
+      return super.evaluateSet({ ...node, value: { type: "StringLiteral", value: text.value } }, scope);
     }
 
     bindMacroArguments(name, parameters, special, args, scope) {
@@ -304,29 +262,12 @@
   const kSilent = new Set(["Set", "Macro", "Comment", "If", "For", "CallStatement", "FilterStatement"]);
 
   function range(args) {
-    const numbers = args.map((v) => hotset.numberArgument(v, 0, "range"));
-    const [start, stop, step] = numbers.length < 2 ? [0, numbers[0] ?? 0, 1] : [numbers[0], numbers[1], numbers[2] ?? 1];
+    const numbers = args.map((v) => hotset.numberArgument(v, undefined, "range"));
+    const [start, stop, step = 1] = numbers.length < 2 ? [0, ...numbers] : numbers;
     if (step === 0) throw new TemplateError("range: found a step of 0");
     const n = Math.max(0, Math.ceil((stop - start) / step));
     if (n > kMaxRange) throw new TemplateError(`range: found ${n} numbers, expected at most ${kMaxRange}`);
     return list(Array.from({ length: n }, (_, i) => int(start + i * step)));
-  }
-
-  function dict(args) {
-    const [positional, kwargs] = hotset.separate(args);
-    const entries = new Map();
-    for (const source of positional) {
-      if (isMapping(source)) source.value.forEach((value, key) => entries.set(key, value));
-      else items(source).forEach((pair) => entries.set(text(items(pair)[0]), items(pair)[1]));
-    }
-    kwargs.forEach((value, key) => entries.set(key, value));
-    return new hotset.ObjectValue(entries);
-  }
-
-  function joiner(args) {
-    let first = true;
-    const separator = args[0] ?? str(", ");
-    return new hotset.FunctionValue(() => (first ? ((first = false), str("")) : separator));
   }
 
   const kDays = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
@@ -337,26 +278,18 @@
   // from 0 for Sunday, day of the year from 1.
   function formatTime(format, now) {
     const two = (n) => String(n).padStart(2, "0");
-    const hour12 = now.hour % 12 === 0 ? 12 : now.hour % 12;
     const month = kMonths[now.month - 1];
+    const day = kDays[now.weekday];
     const directives = {
-      Y: String(now.year), y: two(now.year % 100), m: two(now.month), d: two(now.day),
-      e: String(now.day).padStart(2), H: two(now.hour), I: two(hour12), M: two(now.minute),
-      S: two(now.second), p: now.hour < 12 ? "AM" : "PM", A: kDays[now.weekday],
-      a: kDays[now.weekday].slice(0, 3), B: month, b: month.slice(0, 3), h: month.slice(0, 3),
-      j: String(now.yearday).padStart(3, "0"), w: String(now.weekday),
-      u: String(now.weekday === 0 ? 7 : now.weekday), f: "000000", Z: "", z: "", n: "\n", t: "\t", "%": "%",
+      Y: String(now.year), y: two(now.year % 100), m: two(now.month), d: two(now.day), B: month,
+      b: month.slice(0, 3), A: day, a: day.slice(0, 3), H: two(now.hour), I: two(now.hour % 12 || 12),
+      M: two(now.minute), S: two(now.second), p: now.hour < 12 ? "AM" : "PM",
+      j: String(now.yearday).padStart(3, "0"), "%": "%",
     };
-    directives.F = `${directives.Y}-${directives.m}-${directives.d}`;
-    directives.T = `${directives.H}:${directives.M}:${directives.S}`;
-    directives.R = `${directives.H}:${directives.M}`;
-    directives.D = directives.x = `${directives.m}/${directives.d}/${directives.y}`;
-    directives.X = directives.T;
-    directives.c = `${directives.a} ${directives.b} ${directives.e} ${directives.T} ${directives.Y}`;
-    return format.replace(/%(-?)([a-zA-Z%])/g, (whole, minus, letter) => {
+    return format.replace(/%(-?)([^]?)/g, (whole, minus, letter) => {
       const value = directives[letter];
-      if (value === undefined) return whole;
-      return minus ? value.replace(/^[0 ]+(?=\d)/, "") : value;
+      if (value === undefined) throw new TemplateError(`strftime_now: found '${whole}', which is not supported`);
+      return minus ? value.replace(/^0+(?=\d)/, "") : value;
     });
   }
 
@@ -368,12 +301,10 @@
       scope.setVariable(name[0].toUpperCase() + name.slice(1), hotset.fromJson(value));
     }
     define("range", range);
-    define("dict", dict);
-    define("joiner", joiner);
     define("raise_exception", (args) => {
       throw new hotset.Refusal(args[0] === undefined ? "" : text(args[0]));
     });
-    define("strftime_now", (args) => str(formatTime(hotset.textArgument(args, 0, "strftime_now"), now)));
+    define("strftime_now", (args) => str(formatTime(hotset.textArgument(args[0], "strftime_now"), now)));
     return scope;
   }
 

@@ -145,8 +145,7 @@
   }
   const isEngineFailure = (error) => !(error instanceof Error) || error instanceof InternalError;
 
-  hotset.compile = function (text) {
-    source = text;
+  function read() {
     try {
       tokens = tokenize(source, kOptions);
     } catch (error) {
@@ -159,7 +158,20 @@
       if (isEngineFailure(error)) throw error;
       return failure("syntax", error, lineOfUnparsable());
     }
-    return JSON.stringify({ text: "" });
+    return undefined;
+  }
+
+  // Without success the template before stays.
+  hotset.compile = function (text) {
+    const before = [source, tokens, program];
+    let result = "";
+    try {
+      source = text;
+      result = read();
+    } finally {
+      if (result !== undefined) [source, tokens, program] = before;
+    }
+    return result ?? JSON.stringify({ text: "" });
   };
 
   // `input`: JSON {"variables": {...}, "now": {...}}.

@@ -42,7 +42,8 @@ globalThis.hotset = { mark: "\ufdd0", numberKey: "\ufdd1" };
   const isMapping = (v) => v instanceof ObjectValue;
   const isUndefined = (v) => v instanceof UndefinedValue;
   const truth = (v) => v.__bool__().value;
-  // A number, or a bigint: an integer that a number cannot hold.
+  // A number, or a bigint: an integer of the input that a number cannot hold. Those are written and
+  // compared; nobody computes with them.
   const toNumber = (v) => (v instanceof BooleanValue ? Number(v.value) : v.value);
 
   // Text marks (text_marks.h) belong to the character before them, and change no comparison.
@@ -64,10 +65,14 @@ globalThis.hotset = { mark: "\ufdd0", numberKey: "\ufdd1" };
 
   const str = (text) => new StringValue(text);
   const bool = (flag) => new BooleanValue(flag);
-  const int = (number) =>
-    new IntegerValue(typeof number === "bigint" && BigInt(Number(number)) === number &&
-                     Number.isSafeInteger(Number(number)) ? Number(number) : number);
+  const int = (number) => new IntegerValue(number);
   const list = (values) => new ArrayValue(values);
+  function checked(number, isRight) {
+    if (!isRight) throw new TemplateError("the result is no number, or one that is too large");
+    return number;
+  }
+  const safeInteger = (number) => int(checked(number, Number.isSafeInteger(number)));
+  const finiteFloat = (number) => new FloatValue(checked(number, Number.isFinite(number)));
 
   function typeName(v) {
     if (isString(v)) return "str";
@@ -83,8 +88,6 @@ globalThis.hotset = { mark: "\ufdd0", numberKey: "\ufdd1" };
   }
 
   function floatText(number) {
-    if (Number.isNaN(number)) return "nan";
-    if (!Number.isFinite(number)) return number > 0 ? "inf" : "-inf";
     if (Object.is(number, -0)) return "-0.0";
     const size = Math.abs(number);
     if (size !== 0 && (size < 1e-4 || size >= 1e16)) {
@@ -92,9 +95,6 @@ globalThis.hotset = { mark: "\ufdd0", numberKey: "\ufdd1" };
     }
     return Number.isInteger(number) ? number.toFixed(1) : String(number);
   }
-
-  const integerText = (value) =>
-    typeof value === "number" && Math.abs(value) >= 1e21 ? BigInt(value).toString() : String(value);
 
   const kEscapes = { "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t" };
   function quoted(text) {
@@ -112,9 +112,6 @@ globalThis.hotset = { mark: "\ufdd0", numberKey: "\ufdd1" };
     return out + quote;
   }
 
-  const mappingText = (map) =>
-    "{" + Array.from(map, ([key, value]) => quoted(key) + ": " + repr(value)).join(", ") + "}";
-
   // As repr().
   function repr(v) {
     return isString(v) ? quoted(v.value) : text(v);
@@ -124,7 +121,7 @@ globalThis.hotset = { mark: "\ufdd0", numberKey: "\ufdd1" };
   function text(v) {
     if (isString(v)) return v.value;
     if (v instanceof BooleanValue) return v.value ? "True" : "False";
-    if (v instanceof IntegerValue) return integerText(v.value);
+    if (v instanceof IntegerValue) return String(v.value);
     if (v instanceof FloatValue) return floatText(v.value);
     if (v instanceof NullValue) return "None";
     if (isUndefined(v)) return "";
@@ -132,9 +129,10 @@ globalThis.hotset = { mark: "\ufdd0", numberKey: "\ufdd1" };
       return "(" + v.value.map(repr).join(", ") + (v.value.length === 1 ? ",)" : ")");
     }
     if (isArray(v)) return "[" + v.value.map(repr).join(", ") + "]";
-    if (isMapping(v)) return mappingText(v.value);
-    if (v instanceof NamespaceValue) return "<Namespace " + mappingText(v.value) + ">";
-    return "<function>";
+    if (isMapping(v)) {
+      return "{" + Array.from(v.value, ([key, item]) => quoted(key) + ": " + repr(item)).join(", ") + "}";
+    }
+    throw new TemplateError(`found a ${typeName(v)} where a text belongs`);
   }
 
   function jsonString(value, ensureAscii) {
@@ -150,11 +148,8 @@ globalThis.hotset = { mark: "\ufdd0", numberKey: "\ufdd1" };
   function json(v, options, padding = "\n") {
     if (isString(v)) return jsonString(v.value, options.ensureAscii);
     if (v instanceof BooleanValue) return String(v.value);
-    if (v instanceof IntegerValue) return integerText(v.value);
-    if (v instanceof FloatValue) {
-      return { nan: "NaN", inf: "Infinity", "-inf": "-Infinity" }[floatText(v.value)] ??
-             floatText(v.value);
-    }
+    if (v instanceof IntegerValue) return String(v.value);
+    if (v instanceof FloatValue) return floatText(v.value);
     if (v instanceof NullValue) return "null";
     const isObject = isMapping(v);
     if (!isObject && !isArray(v)) {
@@ -206,15 +201,9 @@ globalThis.hotset = { mark: "\ufdd0", numberKey: "\ufdd1" };
   function compare(a, b) {
     if (isNumber(a) && isNumber(b)) {
       const [x, y] = [toNumber(a), toNumber(b)];
-      return x < y ? -1 : x > y ? 1 : x == y ? 0 : NaN;
+      return x < y ? -1 : x > y ? 1 : 0;
     }
     if (isString(a) && isString(b)) return compareText(a.value, b.value);
-    if (isArray(a) && isArray(b)) {
-      for (let i = 0; i < Math.min(a.value.length, b.value.length); ++i) {
-        if (!equal(a.value[i], b.value[i])) return compare(a.value[i], b.value[i]);
-      }
-      return a.value.length - b.value.length;
-    }
     throw new TemplateError(`cannot order ${typeName(a)} and ${typeName(b)}`);
   }
 
@@ -230,8 +219,13 @@ globalThis.hotset = { mark: "\ufdd0", numberKey: "\ufdd1" };
   function length(v) {
     if (isMapping(v)) return v.value.size;
     if (isString(v)) return countCharacters(v.value);
-    if (isArray(v) || isUndefined(v)) return items(v).length;
-    throw new TemplateError(`${typeName(v)} has no length`);
+    return items(v).length;
+  }
+
+  function needHash(v) {
+    if (isMapping(v) || (isArray(v) && !(v instanceof TupleValue))) {
+      throw new TemplateError(`${typeName(v)} has no hash`);
+    }
   }
 
   function contains(container, v) {
@@ -240,7 +234,7 @@ globalThis.hotset = { mark: "\ufdd0", numberKey: "\ufdd1" };
       return bare(container.value).includes(bare(v.value));
     }
     if (isMapping(container)) {
-      if (isMapping(v) || isArray(v)) throw new TemplateError(`${typeName(v)} is no key of a mapping`);
+      needHash(v);
       return isString(v) && container.value.has(v.value);
     }
     return items(container).some((item) => equal(item, v));
@@ -262,10 +256,10 @@ globalThis.hotset = { mark: "\ufdd0", numberKey: "\ufdd1" };
   }
 
   Object.assign(hotset, {
-    characters, isPlain, countCharacters, bare, IntegerValue, FloatValue, StringValue, ArrayValue, TupleValue, ObjectValue, NullValue,
-    UndefinedValue, BooleanValue, FunctionValue, NamespaceValue, KeywordArgumentsValue,
-    TemplateError, Refusal, isString, isNumber, isArray, isMapping, isUndefined, truth, toNumber,
-    str, bool, int, list, typeName, text, repr, json, equal, compare, compareText, items, length,
-    contains, fromJson,
+    characters, isPlain, bare, IntegerValue, FloatValue, TupleValue, NullValue, UndefinedValue,
+    BooleanValue, FunctionValue, NamespaceValue, KeywordArgumentsValue, TemplateError, Refusal,
+    isString, isNumber, isArray, isMapping, isUndefined, truth, toNumber, str, bool, int, list,
+    safeInteger, finiteFloat, typeName, text, json, equal, compare, items, length, needHash, contains,
+    fromJson,
   });
 })(globalThis.jinja, globalThis.hotset);
