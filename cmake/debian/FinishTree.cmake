@@ -27,6 +27,14 @@ foreach(notice IN LISTS CPACK_HOTSET_NOTICES)
 endforeach()
 file(WRITE "${share}/doc/hotset/copyright" "${text}")
 file(REMOVE "${share}/doc/hotset/LICENSE")
+file(CREATE_LINK copyright "${share}/doc/hotset/LICENSE" SYMBOLIC)  # the README has a link to it
+
+string(TIMESTAMP now "%a, %d %b %Y %H:%M:%S +0000" UTC)
+set(version "${CPACK_PACKAGE_VERSION}-${CPACK_DEBIAN_PACKAGE_RELEASE}")
+file(WRITE "${share}/doc/hotset/changelog.Debian"
+     "hotset (${version}) unstable; urgency=medium\n\n  * What has changed is in CHANGELOG.md.\n\n"
+     " -- ${CPACK_PACKAGE_CONTACT}  ${now}\n")
 
 find_program(gzip gzip REQUIRED)
-execute_process(COMMAND "${gzip}" -9n "${share}/man/man1/hotset.1" COMMAND_ERROR_IS_FATAL ANY)
+execute_process(COMMAND "${gzip}" -9n "${share}/man/man1/hotset.1"
+                "${share}/doc/hotset/changelog.Debian" COMMAND_ERROR_IS_FATAL ANY)

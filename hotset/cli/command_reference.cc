@@ -203,9 +203,9 @@ std::string man_page(const CommandReference& program, std::string_view version) 
       roff("Which of ggml's builds computes on the CPU; `hotset --list-devices` names those that "
            "this machine executes."),
       roff("0: success; 1: an error that was reported on standard error; 2: wrong usage."),
-      roff("The documents beside README.md in share/doc/hotset: server.md about serving, "
-           "moe-cache.md about the expert cache, coming-from-llama-cpp.md about flags of other "
-           "programs that are understood."));
+      roff("Documents in share/doc/hotset/docs: server.md about serving, moe-cache.md about the "
+           "expert cache, tuning.md about finding what is best, coming-from-llama-cpp.md about "
+           "flags of other programs that are understood."));
   return text;
 }
 
