@@ -18,13 +18,12 @@ if(CMAKE_CROSSCOMPILING)
 else()
   set(made "${PROJECT_BINARY_DIR}/share")
   file(MAKE_DIRECTORY "${made}")
-  set(hotset_run "${CMAKE_COMMAND}" -E env --unset=HOTSET_CONFIG "$<TARGET_FILE:hotset>")
   add_custom_command(
     OUTPUT "${made}/hotset.1" "${made}/hotset" "${made}/_hotset" "${made}/hotset.fish"
-    COMMAND ${hotset_run} reference man > "${made}/hotset.1"
-    COMMAND ${hotset_run} completion bash > "${made}/hotset"
-    COMMAND ${hotset_run} completion zsh > "${made}/_hotset"
-    COMMAND ${hotset_run} completion fish > "${made}/hotset.fish"
+    COMMAND hotset reference man > "${made}/hotset.1"
+    COMMAND hotset completion bash > "${made}/hotset"
+    COMMAND hotset completion zsh > "${made}/_hotset"
+    COMMAND hotset completion fish > "${made}/hotset.fish"
     DEPENDS hotset VERBATIM)
   add_custom_target(hotset_share ALL DEPENDS "${made}/hotset.1")
   install(FILES "${made}/hotset.1" DESTINATION "${CMAKE_INSTALL_MANDIR}/man1")
