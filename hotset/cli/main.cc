@@ -18,6 +18,7 @@
 #include "hotset/cli/command.h"
 #include "hotset/cli/config_file.h"
 #include "hotset/cli/model_flags.h"
+#include "hotset/cli/reference_command.h"
 #include "hotset/cli/replay_flags.h"
 #include "hotset/cli/serve_flags.h"
 #include "hotset/cli/tune_command.h"
@@ -80,6 +81,7 @@ int run(int argc, char** argv) {
   hotset::cli::add_tune_command(app, exit_status);
   hotset::cli::add_serve_command(app, exit_status, HOTSET_VERSION);
   hotset::cli::add_replay_commands(app, exit_status);
+  hotset::cli::add_reference_commands(app, exit_status, HOTSET_VERSION);
   for (CLI::App* command : app.get_subcommands({}))
     hotset::cli::add_environment_variables(*command);
   const auto translated =
