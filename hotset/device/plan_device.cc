@@ -97,22 +97,4 @@ Result<HostBuffer> PlanDevice::allocate_pinned(Bytes n_bytes, std::string_view w
   return HostBuffer(std::move(reserved.buffer), std::move(reserved.addresses));
 }
 
-Status PlanDevice::compute(ggml_cgraph* /*graph*/, Bytes /*reads*/, Label /*label*/) { return {}; }
-Status PlanDevice::upload(QueueId /*queue*/, ggml_tensor* /*to*/, size_t /*offset*/,
-                          const void* /*from*/, size_t /*n_bytes*/, Label /*label*/) {
-  return {};
-}
-Status PlanDevice::download(QueueId /*queue*/, const ggml_tensor* /*from*/, size_t /*offset*/,
-                            void* /*to*/, size_t /*n_bytes*/, Label /*label*/) {
-  return {};
-}
-Status PlanDevice::record(Event /*event*/, QueueId /*queue*/) { return {}; }
-Status PlanDevice::queue_wait(QueueId /*queue*/, Event /*event*/) { return {}; }
-Status PlanDevice::wait(Event /*event*/) { return {}; }
-void PlanDevice::host_reaches(double /*us*/) {}
-double PlanDevice::event_time_us(Event /*event*/) const { return 0; }
-std::optional<double> PlanDevice::modelled_cpu_us(Bytes /*reads*/) const { return std::nullopt; }
-void PlanDevice::set_lane_threads(int /*n_threads*/) {}
-std::optional<double> PlanDevice::modelled_copy_us(Bytes /*n_bytes*/) const { return std::nullopt; }
-
 }  // namespace hotset::device

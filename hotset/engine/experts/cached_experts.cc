@@ -7,9 +7,10 @@
 
 namespace hotset::engine {
 
-CachedExperts::CachedExperts(const LoadedModel& model, device::Device& device,
+CachedExperts::CachedExperts(const LoadedModel& model, device::DeviceMemory& memory,
                              const CacheOptions& options)
-    : device_(device),
+    : memory_(memory),
+      device_(memory.device()),
       options_(options),
       experts_per_token_(static_cast<int32_t>(model.spec().router.n_expert_used)),
       pairs_(static_cast<size_t>(model.spec().router.n_expert),
@@ -17,10 +18,10 @@ CachedExperts::CachedExperts(const LoadedModel& model, device::Device& device,
                  static_cast<size_t>(model.spec().router.n_expert_used)) {}
 
 Result<std::unique_ptr<CachedExperts>> CachedExperts::create(const LoadedModel& model,
-                                                             device::Device& device,
+                                                             device::DeviceMemory& memory,
                                                              std::vector<cache::CacheGroup> groups,
                                                              const CacheOptions& options) {
-  std::unique_ptr<CachedExperts> experts(new CachedExperts(model, device, options));
+  std::unique_ptr<CachedExperts> experts(new CachedExperts(model, memory, options));
   HOTSET_TRY(cache::ExpertCache cache,
              cache::ExpertCache::create(std::move(groups), options.policy));
   const lanes::LookupRules rules{.cpu_share = options.cpu_share,
@@ -34,7 +35,7 @@ Result<std::unique_ptr<CachedExperts>> CachedExperts::create(const LoadedModel& 
   if (!options.cpu_share && experts->learns()) {
     HOTSET_TRY(experts->guard_, lanes::StepGuard::create());
   }
-  HOTSET_TRY(experts->transfers_, ExpertTransfers::create(model, device, experts->core()));
+  HOTSET_TRY(experts->transfers_, ExpertTransfers::create(model, memory, experts->core()));
   return experts;
 }
 
@@ -62,7 +63,7 @@ Status CachedExperts::end_step(double step_us) {
 
 void CachedExperts::compare_with_cpu() {
   if (options_.cpu_share || !learns()) return;
-  why_unused_ = learner_->why_cpu_alone(device_.info().name, experts_per_token_);
+  why_unused_ = learner_->why_cpu_alone(memory_.info().name, experts_per_token_);
 }
 
 Result<AwaitedLookup> CachedExperts::await(int64_t layer, int32_t n_tokens, bool uses_map) {
@@ -75,7 +76,7 @@ Result<AwaitedLookup> CachedExperts::await(int64_t layer, int32_t n_tokens, bool
 
 Result<lanes::PlannedLookup> CachedExperts::plan(int64_t layer, std::span<const int32_t> ids,
                                                  int32_t n_tokens) {
-  if (learns()) learner_->lookup_begins(n_tokens, device_.now_us());
+  if (learns()) learner_->lookup_begins(n_tokens, device_->now_us());
   HOTSET_TRY(plan_, planner_->plan(static_cast<int32_t>(layer), ids, n_tokens, experts_per_token_));
   learner_->lookup_is_planned(plan_.predicted_us);
   if (guard_ && learner_->has_model(plan_.group)) {
@@ -101,7 +102,7 @@ Status CachedExperts::learn_uploads(double us) {
 
 Status AwaitedLookup::prefetch() {
   const BankedLayer& banked = *owner_->banks().layer(layer_);
-  const bool overlaps = owner_->device_.info().overlap != device::Overlap::kNo;
+  const bool overlaps = owner_->memory_.info().overlap != device::Overlap::kNo;
   const auto most = static_cast<size_t>(overlaps ? banked.n_stage / 2 : 0);
   return owner_->transfers_->copy_ahead(
       layer_, owner_->planner_->experts_ahead(static_cast<int32_t>(layer_), n_tokens_, most));
@@ -120,11 +121,11 @@ Result<QueuedUploads> ServedLookup::queue_uploads() {
   const size_t n = n_uploads();
   QueuedUploads queued(*owner_, n);
   if (n == 0) return queued;
-  const double start_us = owner_->device_.now_us();
+  const double start_us = owner_->device_->now_us();
   HOTSET_RETURN_IF_ERROR(owner_->transfers_->queue_uploads(plan_.layer, plan_.uploads));
   account().uploaded_bytes += owner_->expert_bytes(plan_.layer) * static_cast<int64_t>(n);
-  if (owner_->device_.info().virtual_clock) {
-    const double end_us = owner_->device_.event_time_us(owner_->transfers_->uploaded());
+  if (owner_->memory_.info().virtual_clock) {
+    const double end_us = owner_->device_->event_time_us(owner_->transfers_->uploaded());
     HOTSET_RETURN_IF_ERROR(owner_->learn_uploads(end_us - start_us));
   }
   return queued;
@@ -152,7 +153,7 @@ Status QueuedUploads::arrive() { return owner_->transfers_->uploads_arrive(); }
 
 Status QueuedUploads::sample_time(double start_us) {
   constexpr int64_t kLookupsPerSample = 16;
-  device::Device& device = owner_->device_;
+  device::Device& device = *owner_->device_;
   if (empty() || device.info().virtual_clock) return {};
   if (owner_->n_upload_lookups_++ % kLookupsPerSample != 0) return {};
   HOTSET_RETURN_IF_ERROR(device.wait(owner_->transfers_->uploaded()));

@@ -34,7 +34,7 @@ class CachedExperts {
   // References must outlive the object. Resident groups are filled now.
   // Errors: kInvalidArgument (share, policy), kOutOfMemory, kDevice.
   static Result<std::unique_ptr<CachedExperts>> create(const LoadedModel& model,
-                                                       device::Device& device,
+                                                       device::DeviceMemory& memory,
                                                        std::vector<cache::CacheGroup> groups,
                                                        const CacheOptions& options);
 
@@ -57,7 +57,7 @@ class CachedExperts {
   }
   // Whether hits wait for the uploads, so that one graph computes both: where copies and graphs
   // take turns anyway.
-  bool joins_uploads() const { return device_.info().overlap == device::Overlap::kNo; }
+  bool joins_uploads() const { return memory_.info().overlap == device::Overlap::kNo; }
   // Whether the hits of a lookup may be queued before it is known.
   bool expects_hits(int64_t layer, int32_t n_tokens) const {
     return planner_->expects_hits(static_cast<int32_t>(layer), n_tokens);
@@ -92,7 +92,8 @@ class CachedExperts {
   friend class QueuedUploads;
   friend class StagedChunks;
 
-  CachedExperts(const LoadedModel& model, device::Device& device, const CacheOptions& options);
+  CachedExperts(const LoadedModel& model, device::DeviceMemory& memory,
+                const CacheOptions& options);
 
   Result<lanes::PlannedLookup> plan(int64_t layer, std::span<const int32_t> ids, int32_t n_tokens);
   // The uploads of a lookup took `us`.
@@ -102,7 +103,8 @@ class CachedExperts {
     return planner_->cache().account(plan_.layer, cache::batch_class(plan_.n_tokens));
   }
 
-  device::Device& device_;
+  device::DeviceMemory& memory_;
+  device::Device* device_;  // null: only planned
   CacheOptions options_;
   int32_t experts_per_token_;
   std::optional<lanes::LookupPlanner> planner_;

@@ -43,33 +43,34 @@ std::vector<std::string_view> bank_type_names(const FeedForwardWeights& experts)
   return names;
 }
 
-ExpertBanks::ExpertBanks(const LoadedModel& model, device::Device& device,
+ExpertBanks::ExpertBanks(const LoadedModel& model, device::DeviceMemory& memory,
                          const cache::ExpertCache& cache)
     : model_(model),
-      device_(device),
+      memory_(memory),
+      device_(memory.device()),
       cache_(cache),
       layers_(static_cast<size_t>(model.spec().n_layer)),
       is_stale_(static_cast<size_t>(model.spec().n_layer), 1) {}
 
 ExpertBanks::~ExpertBanks() {
   // Queued copies use the memory. A device that failed has nothing queued.
-  (void)device_.wait_idle();
+  if (device_ != nullptr) (void)device_->wait_idle();
 }
 
 Result<std::unique_ptr<ExpertBanks>> ExpertBanks::create(const LoadedModel& model,
-                                                         device::Device& device,
+                                                         device::DeviceMemory& memory,
                                                          const cache::ExpertCache& cache) {
-  std::unique_ptr<ExpertBanks> banks(new ExpertBanks(model, device, cache));
+  std::unique_ptr<ExpertBanks> banks(new ExpertBanks(model, memory, cache));
   HOTSET_RETURN_IF_ERROR(banks->allocate());
   HOTSET_RETURN_IF_ERROR(banks->create_ring());
   HOTSET_RETURN_IF_ERROR(banks->fill_vectors());
   HOTSET_RETURN_IF_ERROR(banks->fill_resident());
   // Now, so that the first lookups need not wait for it.
-  for (size_t i = 0; i < banks->layers_.size() && !device.plans_only(); ++i) {
+  for (size_t i = 0; i < banks->layers_.size() && memory.device() != nullptr; ++i) {
     if (banks->layers_[i].map == nullptr) continue;
     HOTSET_RETURN_IF_ERROR(banks->update_map(static_cast<int64_t>(i)));
   }
-  HOTSET_RETURN_IF_ERROR(device.wait_idle());
+  if (memory.device() != nullptr) HOTSET_RETURN_IF_ERROR(memory.device()->wait_idle());
   return banks;
 }
 
@@ -111,52 +112,52 @@ Status ExpertBanks::allocate() {
       }
     }
   }
-  HOTSET_TRY(buffer_, device_.allocate(context_.get(), "expert cache"));
+  HOTSET_TRY(buffer_, memory_.allocate(context_.get(), "expert cache"));
   if (buffer_.get() == nullptr) return {};
   ggml_backend_buffer_set_usage(buffer_.get(), GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
   device_bytes_ = {static_cast<int64_t>(ggml_backend_buffer_get_size(buffer_.get()))};
   const auto map_bytes =
       static_cast<int64_t>(n_layer * sizeof(int32_t)) * model_.spec().router.n_expert;
-  HOTSET_TRY(maps_, device_.allocate_pinned({map_bytes}, "slot maps"));
+  HOTSET_TRY(maps_, memory_.allocate_pinned({map_bytes}, "slot maps"));
   return {};
 }
 
 Status ExpertBanks::create_ring() {
-  if (buffer_.get() == nullptr || model_.report().experts_pinned || device_.plans_only()) return {};
+  if (buffer_.get() == nullptr || model_.report().experts_pinned || device_ == nullptr) return {};
   Bytes all;
   for (const LayerWeights& layer : model_.weights().layers) {
     for (const ggml_tensor* tensor : bank_tensors(layer.experts)) {
       all += {static_cast<int64_t>(ggml_nbytes(tensor))};
     }
   }
-  HOTSET_TRY(ring_, UploadRing::create(device_, std::min(all, kMaxRingBytes)));
+  HOTSET_TRY(ring_, UploadRing::create(*device_, std::min(all, kMaxRingBytes)));
   return {};
 }
 
 Status ExpertBanks::fill_vectors() {
-  if (device_.plans_only()) return {};
+  if (device_ == nullptr) return {};
   for (size_t i = 0; i < layers_.size(); ++i) {
     const FeedForwardWeights& from = model_.weights().layers[i].experts;
     for (const Member member : kVectorMembers) {
       if (layers_[i].banks.*member == nullptr) continue;
       // Not from pinned memory, so the copy has ended when this returns.
-      HOTSET_RETURN_IF_ERROR(device_.upload(QueueId::kTransfer, layers_[i].banks.*member, 0,
-                                            (from.*member)->data, ggml_nbytes(from.*member),
-                                            {"load", static_cast<int32_t>(i)}));
+      HOTSET_RETURN_IF_ERROR(device_->upload(QueueId::kTransfer, layers_[i].banks.*member, 0,
+                                             (from.*member)->data, ggml_nbytes(from.*member),
+                                             {"load", static_cast<int32_t>(i)}));
     }
   }
   return {};
 }
 
 Status ExpertBanks::fill_resident() {
-  if (device_.plans_only()) return {};
+  if (device_ == nullptr) return {};
   for (size_t i = 0; i < layers_.size(); ++i) {
     if (!layers_[i].resident()) continue;
     HOTSET_RETURN_IF_ERROR(copy(static_cast<int64_t>(i), 0, layers_[i].first_slot,
                                 static_cast<int32_t>(model_.spec().router.n_expert), "load"));
   }
   n_copies_ = 0;
-  return device_.wait_idle();
+  return device_->wait_idle();
 }
 
 Status ExpertBanks::copy(int64_t layer, int32_t expert, int32_t slot, int32_t n,
@@ -176,7 +177,7 @@ Status ExpertBanks::copy(int64_t layer, int32_t expert, int32_t slot, int32_t n,
     ++n_copies_;
     HOTSET_RETURN_IF_ERROR(
         ring_ ? ring_->upload(bank, offset, bytes, n_bytes, shown)
-              : device_.upload(QueueId::kTransfer, bank, offset, bytes, n_bytes, shown));
+              : device_->upload(QueueId::kTransfer, bank, offset, bytes, n_bytes, shown));
   }
   return {};
 }
@@ -189,8 +190,8 @@ Status ExpertBanks::update_map(int64_t layer) {
   const int32_t pad_slot = layers_[at].pad_slot;
   for (size_t i = 0; i < slots.size(); ++i)
     map[i] = slots[i] == policy::kNoSlot ? pad_slot : slots[i];
-  return device_.upload(QueueId::kCompute, layers_[at].map, 0, map, slots.size() * sizeof(int32_t),
-                        {"map", static_cast<int32_t>(layer)});
+  return device_->upload(QueueId::kCompute, layers_[at].map, 0, map, slots.size() * sizeof(int32_t),
+                         {"map", static_cast<int32_t>(layer)});
 }
 
 }  // namespace hotset::engine

@@ -58,7 +58,7 @@ class ExpertBanks {
   // resident: its experts are copied now. References must outlive the object.
   // Errors: kOutOfMemory, kDevice.
   static Result<std::unique_ptr<ExpertBanks>> create(const LoadedModel& model,
-                                                     device::Device& device,
+                                                     device::DeviceMemory& memory,
                                                      const cache::ExpertCache& cache);
   ~ExpertBanks();
 
@@ -96,7 +96,8 @@ class ExpertBanks {
   int64_t n_copies() const { return n_copies_; }
 
  private:
-  ExpertBanks(const LoadedModel& model, device::Device& device, const cache::ExpertCache& cache);
+  ExpertBanks(const LoadedModel& model, device::DeviceMemory& memory,
+              const cache::ExpertCache& cache);
 
   Status allocate();
   Status create_ring();
@@ -104,7 +105,8 @@ class ExpertBanks {
   Status fill_resident();
 
   const LoadedModel& model_;
-  device::Device& device_;
+  device::DeviceMemory& memory_;
+  device::Device* device_;  // null: only planned
   const cache::ExpertCache& cache_;
   device::TensorContext context_;
   device::DeviceBuffer buffer_;

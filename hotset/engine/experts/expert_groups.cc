@@ -10,8 +10,8 @@ namespace hotset::engine {
 namespace {
 
 // Whether the device multiplies by id with a bank of `n_experts` experts.
-bool accepts_bank(ggml_context* c, const device::Device& device, const cache::ExpertTensor& tensor,
-                  int64_t n_experts) {
+bool accepts_bank(ggml_context* c, const device::DeviceMemory& device,
+                  const cache::ExpertTensor& tensor, int64_t n_experts) {
   ggml_reset(c);
   const auto type = static_cast<ggml_type>(tensor.type);
   ggml_tensor* bank = ggml_new_tensor_3d(c, type, tensor.n_columns, tensor.n_rows, n_experts);
@@ -44,7 +44,7 @@ Result<std::vector<cache::MoeLayer>> moe_layers(const ModelDescription& model) {
 }
 
 Result<std::vector<cache::CacheGroup>> device_groups(const ModelDescription& model,
-                                                     const device::Device& device,
+                                                     const device::DeviceMemory& device,
                                                      const Placement& placement, Bytes budget) {
   const model::ModelSpec& spec = model.spec;
   HOTSET_TRY(std::vector<cache::MoeLayer> layers, moe_layers(model));

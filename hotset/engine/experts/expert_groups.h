@@ -20,7 +20,7 @@ Result<std::vector<cache::MoeLayer>> moe_layers(const ModelDescription& model);
 // The groups of a model's experts on the layers of `placement`, with the slots that a budget gives
 // each. Errors: kInvalidArgument.
 Result<std::vector<cache::CacheGroup>> device_groups(const ModelDescription& model,
-                                                     const device::Device& device,
+                                                     const device::DeviceMemory& device,
                                                      const Placement& placement, Bytes budget);
 
 }  // namespace hotset::engine

@@ -8,13 +8,15 @@ namespace hotset::engine {
 using device::QueueId;
 
 Result<std::unique_ptr<ExpertTransfers>> ExpertTransfers::create(const LoadedModel& model,
-                                                                 device::Device& device,
+                                                                 device::DeviceMemory& memory,
                                                                  const cache::ExpertCache& cache) {
-  std::unique_ptr<ExpertTransfers> transfers(new ExpertTransfers(device));
-  HOTSET_TRY(transfers->banks_, ExpertBanks::create(model, device, cache));
-  HOTSET_TRY(transfers->uploaded_, device.new_event());
-  for (device::Event& event : transfers->ahead_events_) {
-    HOTSET_TRY(event, device.new_event());
+  std::unique_ptr<ExpertTransfers> transfers(new ExpertTransfers(memory));
+  HOTSET_TRY(transfers->banks_, ExpertBanks::create(model, memory, cache));
+  if (device::Device* device = memory.device()) {
+    HOTSET_TRY(transfers->uploaded_, device->new_event());
+    for (device::Event& event : transfers->ahead_events_) {
+      HOTSET_TRY(event, device->new_event());
+    }
   }
   // A lookup queues at most one fill per expert.
   transfers->fills_.reserve(64);
@@ -24,7 +26,7 @@ Result<std::unique_ptr<ExpertTransfers>> ExpertTransfers::create(const LoadedMod
 }
 
 Result<device::Event> ExpertTransfers::free_event() {
-  if (free_events_.empty()) return device_.new_event();
+  if (free_events_.empty()) return device_->new_event();
   const device::Event event = free_events_.back();
   free_events_.pop_back();
   return event;
@@ -36,7 +38,7 @@ Status ExpertTransfers::fills_arrive(std::span<const lanes::PendingFill> arrived
       return queued.group == fill.group && queued.slot == fill.slot;
     });
     HOTSET_CHECK(it != fills_.end());
-    HOTSET_RETURN_IF_ERROR(device_.queue_wait(QueueId::kCompute, it->copied));
+    HOTSET_RETURN_IF_ERROR(device_->queue_wait(QueueId::kCompute, it->copied));
     banks_->map_changed(it->layer);
     waited_point_ = std::max(waited_point_, it->point);
     used_events_.push_back(it->copied);
@@ -46,7 +48,7 @@ Status ExpertTransfers::fills_arrive(std::span<const lanes::PendingFill> arrived
 }
 
 Status ExpertTransfers::wait_for_ahead() {
-  HOTSET_RETURN_IF_ERROR(device_.queue_wait(QueueId::kCompute, ahead_.copied));
+  HOTSET_RETURN_IF_ERROR(device_->queue_wait(QueueId::kCompute, ahead_.copied));
   waited_point_ = std::max(waited_point_, ahead_.point);
   ahead_.is_waited = true;
   return {};
@@ -60,7 +62,7 @@ Status ExpertTransfers::copy_ahead(int64_t layer, std::span<const int32_t> exper
   // The chunk of the lookup before that was in this half may still be computed.
   for (size_t i = chunks_.size(); i-- > 0;) {
     if (chunks_[i].half != 0) continue;
-    HOTSET_RETURN_IF_ERROR(device_.queue_wait(QueueId::kTransfer, chunks_[i].computed));
+    HOTSET_RETURN_IF_ERROR(device_->queue_wait(QueueId::kTransfer, chunks_[i].computed));
     break;
   }
   ahead_.experts.assign(experts.begin(), experts.end());
@@ -73,7 +75,7 @@ Status ExpertTransfers::copy_ahead(int64_t layer, std::span<const int32_t> exper
   ahead_.layer = layer;
   ahead_.point = banks_->point();
   ahead_.is_waited = false;
-  return device_.record(ahead_.copied, QueueId::kTransfer);
+  return device_->record(ahead_.copied, QueueId::kTransfer);
 }
 
 void ExpertTransfers::host_has_waited() {
@@ -99,8 +101,8 @@ Result<StreamChunk*> ExpertTransfers::add_chunk(int32_t half) {
   const size_t n = chunks_.size();
   if (n == chunk_store_.size()) {
     StreamChunk& made = chunk_store_.emplace_back();
-    HOTSET_TRY(made.copied, device_.new_event());
-    HOTSET_TRY(made.computed, device_.new_event());
+    HOTSET_TRY(made.copied, device_->new_event());
+    HOTSET_TRY(made.computed, device_->new_event());
   }
   chunks_ = std::span(chunk_store_).first(n + 1);
   StreamChunk& chunk = chunks_.back();
@@ -178,13 +180,13 @@ Status ExpertTransfers::copy_runs(int64_t layer, size_t n, const char* label, At
 Status ExpertTransfers::queue_uploads(int64_t layer, std::span<const cache::Upload> uploads) {
   HOTSET_RETURN_IF_ERROR(
       copy_runs(layer, uploads.size(), "upload", [&](size_t i) { return uploads[i]; }));
-  HOTSET_RETURN_IF_ERROR(device_.record(uploaded_, QueueId::kTransfer));
+  HOTSET_RETURN_IF_ERROR(device_->record(uploaded_, QueueId::kTransfer));
   uploaded_point_ = banks_->point();
   return {};
 }
 
 Status ExpertTransfers::uploads_arrive() {
-  HOTSET_RETURN_IF_ERROR(device_.queue_wait(QueueId::kCompute, uploaded_));
+  HOTSET_RETURN_IF_ERROR(device_->queue_wait(QueueId::kCompute, uploaded_));
   waited_point_ = std::max(waited_point_, uploaded_point_);
   return {};
 }
@@ -193,13 +195,13 @@ Status ExpertTransfers::queue_chunk(int64_t layer, size_t index) {
   StreamChunk& chunk = chunks_[index];
   if (chunk.is_prefetched) return {};
   if (chunk.after >= 0) {
-    HOTSET_RETURN_IF_ERROR(
-        device_.queue_wait(QueueId::kTransfer, chunks_[static_cast<size_t>(chunk.after)].computed));
+    HOTSET_RETURN_IF_ERROR(device_->queue_wait(QueueId::kTransfer,
+                                               chunks_[static_cast<size_t>(chunk.after)].computed));
   }
   HOTSET_RETURN_IF_ERROR(copy_runs(layer, chunk.experts.size(), "stream", [&](size_t i) {
     return cache::Upload{chunk.experts[i], chunk.slots[i]};
   }));
-  HOTSET_RETURN_IF_ERROR(device_.record(chunk.copied, QueueId::kTransfer));
+  HOTSET_RETURN_IF_ERROR(device_->record(chunk.copied, QueueId::kTransfer));
   waited_point_ = std::max(waited_point_, banks_->point());
   return {};
 }
@@ -207,18 +209,18 @@ Status ExpertTransfers::queue_chunk(int64_t layer, size_t index) {
 Status ExpertTransfers::chunk_arrives(size_t index) {
   const StreamChunk& chunk = chunks_[index];
   return chunk.is_prefetched ? wait_for_ahead()
-                             : device_.queue_wait(QueueId::kCompute, chunk.copied);
+                             : device_->queue_wait(QueueId::kCompute, chunk.copied);
 }
 
 Status ExpertTransfers::chunk_is_computed(size_t index) {
-  return device_.record(chunks_[index].computed, QueueId::kCompute);
+  return device_->record(chunks_[index].computed, QueueId::kCompute);
 }
 
 Status ExpertTransfers::queue_fills(std::span<const cache::Fill> fills) {
   for (const cache::Fill& fill : fills) {
     HOTSET_RETURN_IF_ERROR(banks_->copy(fill.key.layer, fill.key.expert, fill.slot, 1, "fill"));
     HOTSET_TRY(const device::Event copied, free_event());
-    HOTSET_RETURN_IF_ERROR(device_.record(copied, QueueId::kTransfer));
+    HOTSET_RETURN_IF_ERROR(device_->record(copied, QueueId::kTransfer));
     fills_.push_back({fill.group, fill.slot, fill.key.layer, copied, banks_->point()});
   }
   return {};

@@ -43,7 +43,7 @@ class ExpertTransfers {
   // References must outlive the object. Resident groups are filled now.
   // Errors: kOutOfMemory, kDevice.
   static Result<std::unique_ptr<ExpertTransfers>> create(const LoadedModel& model,
-                                                         device::Device& device,
+                                                         device::DeviceMemory& memory,
                                                          const cache::ExpertCache& cache);
 
   const ExpertBanks& banks() const { return *banks_; }
@@ -101,7 +101,7 @@ class ExpertTransfers {
     uint64_t point = 0;  // of the ring, behind its copies
   };
 
-  explicit ExpertTransfers(device::Device& device) : device_(device) {}
+  explicit ExpertTransfers(device::DeviceMemory& memory) : device_(memory.device()) {}
 
   Status form_chunks(const lanes::PlannedLookup& plan);
   Result<StreamChunk*> add_chunk(int32_t half);
@@ -115,7 +115,7 @@ class ExpertTransfers {
   Status copy_runs(int64_t layer, size_t n, const char* label, At at);
   Result<device::Event> free_event();
 
-  device::Device& device_;
+  device::Device* device_;  // null: only planned
   std::unique_ptr<ExpertBanks> banks_;
   device::Event uploaded_;
   uint64_t uploaded_point_ = 0;  // of the ring, at uploaded_

@@ -140,9 +140,9 @@ Status LookupGraphs::check(const KeptGraph& kept, bool on_cpu) const {
   return check_supported(
       kept.graph,
       [&](const ggml_tensor* node) {
-        return on_cpu ? p_.cpu.supports(node) : p_.device.supports(node);
+        return on_cpu ? p_.cpu.supports(node) : p_.memory.supports(node);
       },
-      on_cpu ? "the CPU backend" : p_.device.info().name);
+      on_cpu ? "the CPU backend" : p_.memory.info().name);
 }
 
 Status LookupGraphs::visit_largest(const std::function<Status(KeptGraph, bool on_cpu)>& visit) {
@@ -192,7 +192,7 @@ Result<KeptGraph*> LookupGraphs::keep(std::map<Key, KeptGraph>& graphs, const Ke
   HOTSET_RETURN_IF_ERROR(p_.device_compute.allocate(built.graph));
   if (graphs.size() >= kMaxKept) {
     // A graph may go only once the device no longer looks at it.
-    HOTSET_RETURN_IF_ERROR(p_.device.wait_idle());
+    HOTSET_RETURN_IF_ERROR(p_.memory.device()->wait_idle());
     graphs.clear();
   }
   ++n_graphs_built_;
@@ -216,10 +216,10 @@ Status LookupGraphs::compute_listed(const PairList& list, const char* name, int6
                                     size_t parity, bool one_token, Bytes reads) {
   const auto label_layer = static_cast<int32_t>(layer);
   HOTSET_TRY(KeptGraph* const graph, listed_pairs(layer, parity, one_token, list.n));
-  HOTSET_RETURN_IF_ERROR(
-      p_.device.upload(device::QueueId::kCompute, p_.cross.pair_list, 0, list.base,
-                       static_cast<size_t>(list.size()) * sizeof(int32_t), {"list", label_layer}));
-  return p_.device.compute(graph->graph, reads, {name, label_layer});
+  HOTSET_RETURN_IF_ERROR(p_.memory.device()->upload(
+      device::QueueId::kCompute, p_.cross.pair_list, 0, list.base,
+      static_cast<size_t>(list.size()) * sizeof(int32_t), {"list", label_layer}));
+  return p_.memory.device()->compute(graph->graph, reads, {name, label_layer});
 }
 
 Result<KeptGraph*> LookupGraphs::scatter(int64_t n) {

@@ -71,7 +71,7 @@ class LookupGraphs {
   struct Parts {
     const LoadedModel& model;
     const KvCache& kv;
-    device::Device& device;
+    device::DeviceMemory& memory;
     device::Backend& cpu;
     const ExpertBanks& banks;
     const CrossTensors& cross;

@@ -29,7 +29,7 @@ Status check_type(std::string_view what, ggml_type type, int64_t head_dim) {
 }  // namespace
 
 Result<KvCache> KvCache::create(const model::ModelSpec& spec, const KvCacheOptions& options,
-                                ggml_backend_buffer_type_t cpu_type, device::Device* device,
+                                ggml_backend_buffer_type_t cpu_type, device::DeviceMemory* memory,
                                 Placement placement) {
   if (options.n_ctx < 1 || options.n_ctx > kMaxContext) {
     return make_error(ErrorCode::kInvalidArgument, "context: found {}, expected 1 to {}",
@@ -54,13 +54,13 @@ Result<KvCache> KvCache::create(const model::ModelSpec& spec, const KvCacheOptio
   const bool has_own =
       attention.window > 0 && options.n_window_cells > 0 && options.n_window_cells < n_cells;
   const size_t n_tensors = 2 * static_cast<size_t>(spec.n_layer);
-  cache.device_ = device;
+  cache.device_ = memory == nullptr ? nullptr : memory->device();
   HOTSET_TRY(cache.context_, device::new_tensor_context(n_tensors));
   HOTSET_TRY(cache.device_context_, device::new_tensor_context(n_tensors));
   const int64_t key_row = attention.n_head_kv * attention.head_dim_k;
   const int64_t value_row = attention.n_head_kv * attention.head_dim_v;
   for (int64_t layer = 0; layer < spec.n_layer; ++layer) {
-    ggml_context* context = device != nullptr && placement.on_device(layer)
+    ggml_context* context = memory != nullptr && placement.on_device(layer)
                                 ? cache.device_context_.get()
                                 : cache.context_.get();
     const int32_t n = has_own && attention.is_windowed(layer) ? options.n_window_cells : n_cells;
@@ -71,12 +71,12 @@ Result<KvCache> KvCache::create(const model::ModelSpec& spec, const KvCacheOptio
                                 : ggml_new_tensor_2d(context, options.value_type, n, value_row));
   }
   const std::string what = fmt::format("KV cache for {} positions (-c)", n_cells);
-  const bool plans_only = device != nullptr && device->plans_only();
+  const bool plans_only = memory != nullptr && memory->device() == nullptr;
   if (ggml_get_first_tensor(cache.context_.get()) != nullptr && !plans_only) {
     HOTSET_TRY(cache.buffer_, device::ZeroedBuffer::allocate(cache.context_.get(), cpu_type, what));
   }
   if (ggml_get_first_tensor(cache.device_context_.get()) != nullptr) {
-    HOTSET_TRY(cache.device_buffer_, device->allocate(cache.device_context_.get(), what));
+    HOTSET_TRY(cache.device_buffer_, memory->allocate(cache.device_context_.get(), what));
   }
   // Only now: a context that does not fit must be refused before anything of its size is made.
   cache.cells_ = KvCells(n_cells);

@@ -63,7 +63,7 @@ class KvCache {
   // `cpu_type`.
   static Result<KvCache> create(const model::ModelSpec& spec, const KvCacheOptions& options,
                                 ggml_backend_buffer_type_t cpu_type,
-                                device::Device* device = nullptr, Placement placement = {});
+                                device::DeviceMemory* memory = nullptr, Placement placement = {});
 
   const KvCacheOptions& options() const { return options_; }
   bool values_transposed() const { return !options_.flash_attention && !values_in_keys_; }

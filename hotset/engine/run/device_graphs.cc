@@ -31,38 +31,40 @@ std::vector<Segment> cut_segments(const model::ModelSpec& spec, int64_t first_la
   return segments;
 }
 
-DeviceGraphs::DeviceGraphs(const LoadedModel& model, const KvCache& kv, device::Device& device,
-                           device::Backend& cpu, const Placement& placement,
-                           const ExecutorOptions& options, const ExpertBanks* banks)
+DeviceGraphs::DeviceGraphs(const LoadedModel& model, const KvCache& kv,
+                           device::DeviceMemory& memory, device::Backend& cpu,
+                           const Placement& placement, const ExecutorOptions& options,
+                           const ExpertBanks* banks)
     : model_(model),
       kv_(kv),
-      device_(device),
+      memory_(memory),
+      device_(memory.device()),
       cpu_(cpu),
       placement_(placement),
       options_(options),
       banks_(banks),
       segments_(cut_segments(model.spec(), placement.first_device_layer,
                              [this](int64_t layer) { return is_resident(layer); })),
-      device_compute_(device.buffer_type()),
+      device_compute_(memory.buffer_type()),
       cpu_compute_(cpu.buffer_type()) {}
 
 DeviceGraphs::~DeviceGraphs() {
   // Queued copies and graphs use the buffers below. A device that failed has nothing queued.
-  (void)device_.wait_idle();
+  if (device_ != nullptr) (void)device_->wait_idle();
 }
 
 Result<std::unique_ptr<DeviceGraphs>> DeviceGraphs::create(
-    const LoadedModel& model, const KvCache& kv, device::Device& device, device::Backend& cpu,
+    const LoadedModel& model, const KvCache& kv, device::DeviceMemory& memory, device::Backend& cpu,
     const Placement& placement, const ExecutorOptions& options, const ExpertBanks* banks) {
   std::unique_ptr<DeviceGraphs> graphs(
-      new DeviceGraphs(model, kv, device, cpu, placement, options, banks));
+      new DeviceGraphs(model, kv, memory, cpu, placement, options, banks));
   HOTSET_RETURN_IF_ERROR(graphs->allocate_cross());
   HOTSET_RETURN_IF_ERROR(graphs->allocate_host());
   if (graphs->has_slots()) {
     graphs->lookups_.emplace(LookupGraphs::Parts{
         .model = model,
         .kv = kv,
-        .device = device,
+        .memory = memory,
         .cpu = cpu,
         .banks = *banks,
         .cross = graphs->cross_,
@@ -74,7 +76,7 @@ Result<std::unique_ptr<DeviceGraphs>> DeviceGraphs::create(
     });
   }
   HOTSET_RETURN_IF_ERROR(graphs->reserve());
-  if (!graphs->has_slots() || device.plans_only()) return graphs;
+  if (!graphs->has_slots() || memory.device() == nullptr) return graphs;
   HOTSET_RETURN_IF_ERROR(graphs->fill_pair_tokens());
   for (size_t i = 0; i < graphs->segments_.size(); ++i) {
     const int64_t layer = graphs->segments_[i].routes;
@@ -115,9 +117,9 @@ Status DeviceGraphs::fill_pair_tokens() {
   const int64_t n_pairs = cross_.pair_tokens->ne[0];
   const int64_t k = model_.spec().router.n_expert_used;
   for (int64_t i = 0; i < n_pairs; ++i) staged[i] = static_cast<int32_t>(i / k);
-  HOTSET_RETURN_IF_ERROR(device_.upload(device::QueueId::kCompute, cross_.pair_tokens, 0, staged,
-                                        ggml_nbytes(cross_.pair_tokens), {"pairs", -1}));
-  return device_.wait_idle();
+  HOTSET_RETURN_IF_ERROR(device_->upload(device::QueueId::kCompute, cross_.pair_tokens, 0, staged,
+                                         ggml_nbytes(cross_.pair_tokens), {"pairs", -1}));
+  return device_->wait_idle();
 }
 
 Status DeviceGraphs::allocate_cross() {
@@ -153,7 +155,7 @@ Status DeviceGraphs::allocate_cross() {
   cross_.output = floats(out_at + n_out * options_.n_outputs, 1);
   declare_cache_tensors(c);
   // Rows that no lane has written yet are zero, and so not NaN.
-  HOTSET_TRY(cross_buffer_, device_.allocate(c, "pair buffers and inputs"));
+  HOTSET_TRY(cross_buffer_, memory_.allocate(c, "pair buffers and inputs"));
   const auto part = [&](int64_t ne0, int64_t ne1, int64_t at) {
     return part_of(c, cross_.output, ne0, ne1, 1, static_cast<size_t>(at) * sizeof(float));
   };
@@ -195,7 +197,7 @@ Status DeviceGraphs::allocate_host() {
   for (ggml_tensor* t = ggml_get_first_tensor(c); t != nullptr; t = ggml_get_next_tensor(c, t)) {
     total += align_up({static_cast<int64_t>(ggml_nbytes(t))}, kAlignment);
   }
-  HOTSET_TRY(host_buffer_, device_.allocate_pinned(total + Bytes{kAlignment},
+  HOTSET_TRY(host_buffer_, memory_.allocate_pinned(total + Bytes{kAlignment},
                                                    "host side of the "
                                                    "pair buffers"));
   uint8_t* base = host_buffer_.data();
@@ -247,8 +249,8 @@ Status DeviceGraphs::reserve() {
     }));
   }
   HOTSET_TRY(compute_claim_,
-             device_.claim(device::ComputeBuffer::with_margin(on_device.needs), "compute buffer"));
-  if (device_.plans_only()) return {};
+             memory_.claim(device::ComputeBuffer::with_margin(on_device.needs), "compute buffer"));
+  if (device_ == nullptr) return {};
   HOTSET_RETURN_IF_ERROR(device_compute_.reserve(on_device.kept.graph));
   if (on_cpu.kept.graph == nullptr) return {};
   return cpu_compute_.reserve(on_cpu.kept.graph);
@@ -402,10 +404,10 @@ Result<GraphSet> DeviceGraphs::build(const GraphShape& shape) const {
 }
 
 Status DeviceGraphs::check(GraphSet& set) const {
-  const auto on_device = [&](const ggml_tensor* node) { return device_.supports(node); };
+  const auto on_device = [&](const ggml_tensor* node) { return memory_.supports(node); };
   const auto on_cpu = [&](const ggml_tensor* node) { return cpu_.supports(node); };
   for (KeptGraph& kept : set.segments) {
-    HOTSET_RETURN_IF_ERROR(check_supported(kept.graph, on_device, device_.info().name));
+    HOTSET_RETURN_IF_ERROR(check_supported(kept.graph, on_device, memory_.info().name));
   }
   for (KeptGraph& kept : set.experts) {
     if (kept.graph == nullptr) continue;
@@ -441,7 +443,7 @@ Result<GraphSet*> DeviceGraphs::for_shape(const GraphShape& shape) {
     return kept_.back().get();
   }
   // A graph may go only once the device no longer looks at it.
-  HOTSET_RETURN_IF_ERROR(device_.wait_idle());
+  HOTSET_RETURN_IF_ERROR(device_->wait_idle());
   auto& oldest = *std::ranges::min_element(kept_, {}, [](const auto& k) { return k->last_use; });
   oldest = std::move(built);
   return oldest.get();

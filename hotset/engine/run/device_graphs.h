@@ -122,7 +122,8 @@ class DeviceGraphs {
   // All references, and `banks` (null: no expert cache), must outlive the object.
   // Errors: kUnsupported (an operation that device or CPU does not have, by name), kOutOfMemory.
   static Result<std::unique_ptr<DeviceGraphs>> create(const LoadedModel& model, const KvCache& kv,
-                                                      device::Device& device, device::Backend& cpu,
+                                                      device::DeviceMemory& memory,
+                                                      device::Backend& cpu,
                                                       const Placement& placement,
                                                       const ExecutorOptions& options,
                                                       const ExpertBanks* banks);
@@ -158,7 +159,7 @@ class DeviceGraphs {
   }
 
  private:
-  DeviceGraphs(const LoadedModel& model, const KvCache& kv, device::Device& device,
+  DeviceGraphs(const LoadedModel& model, const KvCache& kv, device::DeviceMemory& memory,
                device::Backend& cpu, const Placement& placement, const ExecutorOptions& options,
                const ExpertBanks* banks);
 
@@ -185,7 +186,8 @@ class DeviceGraphs {
 
   const LoadedModel& model_;
   const KvCache& kv_;
-  device::Device& device_;
+  device::DeviceMemory& memory_;
+  device::Device* device_;  // null: only planned
   device::Backend& cpu_;
   Placement placement_;
   ExecutorOptions options_;

@@ -242,7 +242,7 @@ Status LoadedModel::fill(const LoadOptions& options) {
     HOTSET_TRY(device_buffer_, options.device->allocate(device_context_.get(), "dense weights"));
     ggml_backend_buffer_set_usage(device_buffer_.get(), GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
   }
-  if (options.device != nullptr && options.device->plans_only()) return {};
+  if (options.device != nullptr && options.device->device() == nullptr) return {};
   std::set<std::string> layouts;
   HOTSET_RETURN_IF_ERROR(allocate_pinned(options));
   for (const auto& [type, context] : contexts_) {

@@ -36,7 +36,7 @@ struct LoadOptions {
   bool repack = true;
   // Where dense weights of device layers go; null: everything is the CPU's. Outlives the model.
   // One that only plans: nothing is loaded, and the weights in host memory have no address.
-  device::Device* device = nullptr;
+  device::DeviceMemory* device = nullptr;
   Placement placement = {};
   // The experts of device layers may be uploaded: they keep the file's layout, and with load mode
   // pinned they go into memory that the device copies from.
