@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <future>
 #include <limits>
 #include <new>
 
@@ -103,12 +102,7 @@ Scheduler::~Scheduler() { end(); }
 
 void Scheduler::end() {
   if (!thread_.joinable()) return;
-  {
-    const std::lock_guard lock(mutex_);
-    is_closed_ = true;
-    is_ending_ = true;
-  }
-  wakes_.notify_all();
+  inbox_.end();
   thread_.join();
 }
 
@@ -150,74 +144,38 @@ Result<RequestId> Scheduler::submit(GenerationRequest request) {
   if (shared->what.prompt_logprobs) {
     shared->prompt_tokens.push_back({.id = shared->what.prompt.front()});
   }
-  const std::lock_guard lock(mutex_);
-  if (is_closed_) return make_error(ErrorCode::kCancelled, "the server is shutting down");
-  if (std::cmp_greater_equal(unfinished_.size(), options_.n_parallel + options_.max_queued)) {
-    ++n_refused_;
-    return make_error(ErrorCode::kOutOfMemory,
-                      "{} requests run or wait, which is as many as are accepted; try again later",
-                      unfinished_.size());
-  }
-  shared->id = ++last_request_;
-  unfinished_.insert(shared->id);
-  arrived_.push_back(std::move(first));
-  wakes_.notify_all();
-  return shared->id;
+  return inbox_.submit(options_.n_parallel + options_.max_queued, std::move(first),
+                       [&](RequestId id) { shared->id = id; });
 }
 
-void Scheduler::cancel(RequestId request) {
-  const std::lock_guard lock(mutex_);
-  if (!unfinished_.contains(request)) return;
-  cancelled_.insert(request);
-  wakes_.notify_all();
-}
+void Scheduler::cancel(RequestId request) { inbox_.cancel(request); }
 
-void Scheduler::close() {
-  const std::lock_guard lock(mutex_);
-  is_closed_ = true;
-}
+void Scheduler::close() { inbox_.close(); }
 
-bool Scheduler::wait_until_idle(double timeout_us) {
-  std::unique_lock lock(mutex_);
-  return idles_.wait_for(lock, std::chrono::duration<double, std::micro>(timeout_us),
-                         [this] { return unfinished_.empty(); });
-}
+bool Scheduler::wait_until_idle(double timeout_us) { return inbox_.wait_until_idle(timeout_us); }
 
 bool Scheduler::between_steps(const std::function<void()>& work) {
-  auto done = std::make_shared<std::promise<bool>>();
-  std::future<bool> was_run = done->get_future();
-  {
-    const std::lock_guard lock(mutex_);
-    if (has_ended_) return false;
-    work_.push_back([done, &work] {
-      work();
-      done->set_value(true);
-    });
-    // A promise that nobody keeps any more ends the wait with an error.
-    done.reset();
-  }
-  wakes_.notify_all();
-  was_run.wait();
-  try {
-    return was_run.get();
-  } catch (const std::future_error&) {
-    return false;
-  }
+  return inbox_.between_steps(work);
 }
 
 SchedulerStatus Scheduler::status() const {
+  const auto asked = inbox_.totals();
   const std::lock_guard lock(mutex_);
   SchedulerStatus status = published_;
-  status.n_queued += count(arrived_.size());
-  status.n_requests = last_request_;
-  status.n_refused = n_refused_;
+  status.n_queued += asked.n_arrived;
+  status.n_requests = asked.n_requests;
+  status.n_refused = asked.n_refused;
   return status;
 }
 
 // --- The scheduler's thread
 
 void Scheduler::run() {
-  while (take_orders()) {
+  const auto has_tasks = [this] {
+    return !waiting_.empty() ||
+           std::ranges::any_of(slots_, [](const Slot& slot) { return slot.task != nullptr; });
+  };
+  while (inbox_.take(has_tasks(), waiting_)) {
     try {
       drop_cancelled();
       admit();
@@ -231,39 +189,11 @@ void Scheduler::run() {
   }
   end_all(StopReason::kCancelled);
   publish();
-  const std::lock_guard lock(mutex_);
-  has_ended_ = true;
-  work_.clear();
-}
-
-bool Scheduler::take_orders() {
-  std::unique_lock lock(mutex_);
-  const bool has_tasks = !waiting_.empty() || std::ranges::any_of(slots_, [](const Slot& slot) {
-    return slot.task != nullptr;
-  });
-  wakes_.wait(lock, [&] {
-    return has_tasks || is_ending_ || !arrived_.empty() || !work_.empty() || !cancelled_.empty();
-  });
-  if (is_ending_) {
-    for (auto& task : arrived_) waiting_.push_back(std::move(task));
-    arrived_.clear();
-    return false;
-  }
-  for (auto& task : arrived_) waiting_.push_back(std::move(task));
-  arrived_.clear();
-  std::deque<std::function<void()>> work = std::move(work_);
-  work_.clear();
-  lock.unlock();
-  for (const auto& item : work) item();
-  return true;
+  inbox_.set_ended();
 }
 
 void Scheduler::drop_cancelled() {
-  std::set<RequestId> cancelled;
-  {
-    const std::lock_guard lock(mutex_);
-    cancelled.swap(cancelled_);
-  }
+  const std::set<RequestId> cancelled = inbox_.take_cancelled();
   if (cancelled.empty()) return;
   std::vector<std::unique_ptr<Task>> dropped;
   for (auto& task : waiting_) {
@@ -506,12 +436,7 @@ void Scheduler::report_end(Task& task, StopReason reason, std::string error) {
   request->siblings.clear();
   for (const auto& sibling : siblings) report_end(*sibling, reason, result.error);
   if (--request->n_open > 0) return;
-  {
-    const std::lock_guard lock(mutex_);
-    unfinished_.erase(request->id);
-    cancelled_.erase(request->id);
-  }
-  idles_.notify_all();
+  inbox_.finish(request->id);
 }
 
 void Scheduler::fail_running(const std::string& error) {

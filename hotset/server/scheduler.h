@@ -16,13 +16,11 @@
 #define HOTSET_SERVER_SCHEDULER_H_
 
 #include <array>
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
-#include <set>
 #include <span>
 #include <string>
 #include <thread>
@@ -34,6 +32,7 @@
 #include "hotset/server/batch_model.h"
 #include "hotset/server/generation.h"
 #include "hotset/server/prompt_store.h"
+#include "hotset/server/request_inbox.h"
 
 namespace hotset::server {
 
@@ -131,8 +130,6 @@ class Scheduler {
   Scheduler(BatchModel& model, SchedulerOptions options);
 
   void run();
-  // Takes what arrived since the last step. False: the scheduler ends.
-  bool take_orders();
   void drop_cancelled();
   void admit();
   // The slot with the longest prefix in common with the task's tokens, and how long that is.
@@ -189,19 +186,9 @@ class Scheduler {
   PromptStore store_;
   SchedulerStatus counts_;
 
-  mutable std::mutex mutex_;  // of all below
-  std::condition_variable wakes_;
-  std::condition_variable idles_;
-  std::deque<std::unique_ptr<Task>> arrived_;
-  std::set<RequestId> cancelled_;
-  std::deque<std::function<void()>> work_;
+  RequestInbox<Task> inbox_;
+  mutable std::mutex mutex_;  // of the next one
   SchedulerStatus published_;
-  RequestId last_request_ = 0;
-  uint64_t n_refused_ = 0;
-  std::set<RequestId> unfinished_;
-  bool is_closed_ = false;
-  bool is_ending_ = false;
-  bool has_ended_ = false;
 
   std::thread thread_;  // last: it uses all of the above
 };

@@ -10,7 +10,6 @@ namespace hotset::engine {
 CachedExperts::CachedExperts(const LoadedModel& model, device::DeviceMemory& memory,
                              const CacheOptions& options)
     : memory_(memory),
-      device_(memory.device()),
       options_(options),
       experts_per_token_(static_cast<int32_t>(model.spec().router.n_expert_used)),
       pairs_(static_cast<size_t>(model.spec().router.n_expert),
@@ -76,7 +75,7 @@ Result<AwaitedLookup> CachedExperts::await(int64_t layer, int32_t n_tokens, bool
 
 Result<lanes::PlannedLookup> CachedExperts::plan(int64_t layer, std::span<const int32_t> ids,
                                                  int32_t n_tokens) {
-  if (learns()) learner_->lookup_begins(n_tokens, device_->now_us());
+  if (learns()) learner_->lookup_begins(n_tokens, device().now_us());
   HOTSET_TRY(plan_, planner_->plan(static_cast<int32_t>(layer), ids, n_tokens, experts_per_token_));
   learner_->lookup_is_planned(plan_.predicted_us);
   if (guard_ && learner_->has_model(plan_.group)) {
@@ -121,11 +120,11 @@ Result<QueuedUploads> ServedLookup::queue_uploads() {
   const size_t n = n_uploads();
   QueuedUploads queued(*owner_, n);
   if (n == 0) return queued;
-  const double start_us = owner_->device_->now_us();
+  const double start_us = owner_->device().now_us();
   HOTSET_RETURN_IF_ERROR(owner_->transfers_->queue_uploads(plan_.layer, plan_.uploads));
   account().uploaded_bytes += owner_->expert_bytes(plan_.layer) * static_cast<int64_t>(n);
   if (owner_->memory_.info().virtual_clock) {
-    const double end_us = owner_->device_->event_time_us(owner_->transfers_->uploaded());
+    const double end_us = owner_->device().event_time_us(owner_->transfers_->uploaded());
     HOTSET_RETURN_IF_ERROR(owner_->learn_uploads(end_us - start_us));
   }
   return queued;
@@ -153,7 +152,7 @@ Status QueuedUploads::arrive() { return owner_->transfers_->uploads_arrive(); }
 
 Status QueuedUploads::sample_time(double start_us) {
   constexpr int64_t kLookupsPerSample = 16;
-  device::Device& device = *owner_->device_;
+  device::Device& device = owner_->device();
   if (empty() || device.info().virtual_clock) return {};
   if (owner_->n_upload_lookups_++ % kLookupsPerSample != 0) return {};
   HOTSET_RETURN_IF_ERROR(device.wait(owner_->transfers_->uploaded()));

@@ -87,6 +87,8 @@ class CachedExperts {
   lanes::CacheUse use() const { return guard_ ? guard_->use() : lanes::CacheUse::kFull; }
 
  private:
+  // Requires: there is one.
+  device::Device& device() const { return *memory_.device(); }
   friend class AwaitedLookup;
   friend class ServedLookup;
   friend class QueuedUploads;
@@ -103,8 +105,7 @@ class CachedExperts {
     return planner_->cache().account(plan_.layer, cache::batch_class(plan_.n_tokens));
   }
 
-  device::DeviceMemory& memory_;
-  device::Device* device_;  // null: only planned
+  device::DeviceMemory& memory_;  // without a device where all is only planned
   CacheOptions options_;
   int32_t experts_per_token_;
   std::optional<lanes::LookupPlanner> planner_;

@@ -47,14 +47,13 @@ ExpertBanks::ExpertBanks(const LoadedModel& model, device::DeviceMemory& memory,
                          const cache::ExpertCache& cache)
     : model_(model),
       memory_(memory),
-      device_(memory.device()),
       cache_(cache),
       layers_(static_cast<size_t>(model.spec().n_layer)),
       is_stale_(static_cast<size_t>(model.spec().n_layer), 1) {}
 
 ExpertBanks::~ExpertBanks() {
   // Queued copies use the memory. A device that failed has nothing queued.
-  if (device_ != nullptr) (void)device_->wait_idle();
+  if (memory_.device() != nullptr) (void)device().wait_idle();
 }
 
 Result<std::unique_ptr<ExpertBanks>> ExpertBanks::create(const LoadedModel& model,
@@ -123,25 +122,26 @@ Status ExpertBanks::allocate() {
 }
 
 Status ExpertBanks::create_ring() {
-  if (buffer_.get() == nullptr || model_.report().experts_pinned || device_ == nullptr) return {};
+  if (buffer_.get() == nullptr || model_.report().experts_pinned || memory_.device() == nullptr)
+    return {};
   Bytes all;
   for (const LayerWeights& layer : model_.weights().layers) {
     for (const ggml_tensor* tensor : bank_tensors(layer.experts)) {
       all += {static_cast<int64_t>(ggml_nbytes(tensor))};
     }
   }
-  HOTSET_TRY(ring_, UploadRing::create(*device_, std::min(all, kMaxRingBytes)));
+  HOTSET_TRY(ring_, UploadRing::create(device(), std::min(all, kMaxRingBytes)));
   return {};
 }
 
 Status ExpertBanks::fill_vectors() {
-  if (device_ == nullptr) return {};
+  if (memory_.device() == nullptr) return {};
   for (size_t i = 0; i < layers_.size(); ++i) {
     const FeedForwardWeights& from = model_.weights().layers[i].experts;
     for (const Member member : kVectorMembers) {
       if (layers_[i].banks.*member == nullptr) continue;
       // Not from pinned memory, so the copy has ended when this returns.
-      HOTSET_RETURN_IF_ERROR(device_->upload(QueueId::kTransfer, layers_[i].banks.*member, 0,
+      HOTSET_RETURN_IF_ERROR(device().upload(QueueId::kTransfer, layers_[i].banks.*member, 0,
                                              (from.*member)->data, ggml_nbytes(from.*member),
                                              {"load", static_cast<int32_t>(i)}));
     }
@@ -150,14 +150,14 @@ Status ExpertBanks::fill_vectors() {
 }
 
 Status ExpertBanks::fill_resident() {
-  if (device_ == nullptr) return {};
+  if (memory_.device() == nullptr) return {};
   for (size_t i = 0; i < layers_.size(); ++i) {
     if (!layers_[i].resident()) continue;
     HOTSET_RETURN_IF_ERROR(copy(static_cast<int64_t>(i), 0, layers_[i].first_slot,
                                 static_cast<int32_t>(model_.spec().router.n_expert), "load"));
   }
   n_copies_ = 0;
-  return device_->wait_idle();
+  return device().wait_idle();
 }
 
 Status ExpertBanks::copy(int64_t layer, int32_t expert, int32_t slot, int32_t n,
@@ -177,7 +177,7 @@ Status ExpertBanks::copy(int64_t layer, int32_t expert, int32_t slot, int32_t n,
     ++n_copies_;
     HOTSET_RETURN_IF_ERROR(
         ring_ ? ring_->upload(bank, offset, bytes, n_bytes, shown)
-              : device_->upload(QueueId::kTransfer, bank, offset, bytes, n_bytes, shown));
+              : device().upload(QueueId::kTransfer, bank, offset, bytes, n_bytes, shown));
   }
   return {};
 }
@@ -190,7 +190,7 @@ Status ExpertBanks::update_map(int64_t layer) {
   const int32_t pad_slot = layers_[at].pad_slot;
   for (size_t i = 0; i < slots.size(); ++i)
     map[i] = slots[i] == policy::kNoSlot ? pad_slot : slots[i];
-  return device_->upload(QueueId::kCompute, layers_[at].map, 0, map, slots.size() * sizeof(int32_t),
+  return device().upload(QueueId::kCompute, layers_[at].map, 0, map, slots.size() * sizeof(int32_t),
                          {"map", static_cast<int32_t>(layer)});
 }
 

@@ -96,6 +96,8 @@ class ExpertBanks {
   int64_t n_copies() const { return n_copies_; }
 
  private:
+  // Requires: there is one.
+  device::Device& device() const { return *memory_.device(); }
   ExpertBanks(const LoadedModel& model, device::DeviceMemory& memory,
               const cache::ExpertCache& cache);
 
@@ -105,8 +107,7 @@ class ExpertBanks {
   Status fill_resident();
 
   const LoadedModel& model_;
-  device::DeviceMemory& memory_;
-  device::Device* device_;  // null: only planned
+  device::DeviceMemory& memory_;  // without a device where all is only planned
   const cache::ExpertCache& cache_;
   device::TensorContext context_;
   device::DeviceBuffer buffer_;

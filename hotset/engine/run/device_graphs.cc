@@ -38,7 +38,6 @@ DeviceGraphs::DeviceGraphs(const LoadedModel& model, const KvCache& kv,
     : model_(model),
       kv_(kv),
       memory_(memory),
-      device_(memory.device()),
       cpu_(cpu),
       placement_(placement),
       options_(options),
@@ -50,7 +49,7 @@ DeviceGraphs::DeviceGraphs(const LoadedModel& model, const KvCache& kv,
 
 DeviceGraphs::~DeviceGraphs() {
   // Queued copies and graphs use the buffers below. A device that failed has nothing queued.
-  if (device_ != nullptr) (void)device_->wait_idle();
+  if (memory_.device() != nullptr) (void)device().wait_idle();
 }
 
 Result<std::unique_ptr<DeviceGraphs>> DeviceGraphs::create(
@@ -117,9 +116,9 @@ Status DeviceGraphs::fill_pair_tokens() {
   const int64_t n_pairs = cross_.pair_tokens->ne[0];
   const int64_t k = model_.spec().router.n_expert_used;
   for (int64_t i = 0; i < n_pairs; ++i) staged[i] = static_cast<int32_t>(i / k);
-  HOTSET_RETURN_IF_ERROR(device_->upload(device::QueueId::kCompute, cross_.pair_tokens, 0, staged,
+  HOTSET_RETURN_IF_ERROR(device().upload(device::QueueId::kCompute, cross_.pair_tokens, 0, staged,
                                          ggml_nbytes(cross_.pair_tokens), {"pairs", -1}));
-  return device_->wait_idle();
+  return device().wait_idle();
 }
 
 Status DeviceGraphs::allocate_cross() {
@@ -250,7 +249,7 @@ Status DeviceGraphs::reserve() {
   }
   HOTSET_TRY(compute_claim_,
              memory_.claim(device::ComputeBuffer::with_margin(on_device.needs), "compute buffer"));
-  if (device_ == nullptr) return {};
+  if (memory_.device() == nullptr) return {};
   HOTSET_RETURN_IF_ERROR(device_compute_.reserve(on_device.kept.graph));
   if (on_cpu.kept.graph == nullptr) return {};
   return cpu_compute_.reserve(on_cpu.kept.graph);
@@ -443,7 +442,7 @@ Result<GraphSet*> DeviceGraphs::for_shape(const GraphShape& shape) {
     return kept_.back().get();
   }
   // A graph may go only once the device no longer looks at it.
-  HOTSET_RETURN_IF_ERROR(device_->wait_idle());
+  HOTSET_RETURN_IF_ERROR(device().wait_idle());
   auto& oldest = *std::ranges::min_element(kept_, {}, [](const auto& k) { return k->last_use; });
   oldest = std::move(built);
   return oldest.get();

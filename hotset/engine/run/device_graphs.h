@@ -159,6 +159,8 @@ class DeviceGraphs {
   }
 
  private:
+  // Requires: there is one.
+  device::Device& device() const { return *memory_.device(); }
   DeviceGraphs(const LoadedModel& model, const KvCache& kv, device::DeviceMemory& memory,
                device::Backend& cpu, const Placement& placement, const ExecutorOptions& options,
                const ExpertBanks* banks);
@@ -186,8 +188,7 @@ class DeviceGraphs {
 
   const LoadedModel& model_;
   const KvCache& kv_;
-  device::DeviceMemory& memory_;
-  device::Device* device_;  // null: only planned
+  device::DeviceMemory& memory_;  // without a device where all is only planned
   device::Backend& cpu_;
   Placement placement_;
   ExecutorOptions options_;
