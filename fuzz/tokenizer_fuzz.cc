@@ -12,12 +12,12 @@
 #include <utility>
 #include <vector>
 
+#include "hotset/base/utf8.h"
 #include "hotset/text/byte_alphabet.h"
 #include "hotset/text/pretokenizer.h"
 #include "hotset/text/spm_encoder.h"
 #include "hotset/text/stream_decoder.h"
 #include "hotset/text/tokenizer.h"
-#include "hotset/text/utf8.h"
 
 namespace {
 
@@ -132,9 +132,9 @@ TokenizerSpec random_spec(Input& input) {
 std::string replace_what_is_no_text(std::string_view bytes) {
   std::string text;
   while (!bytes.empty()) {
-    const auto step = hotset::text::next_utf8(bytes);
-    const bool is_valid = step.kind == hotset::text::Utf8Kind::kValid;
-    text += is_valid ? bytes.substr(0, step.n_bytes) : hotset::text::kReplacementCharacter;
+    const auto step = hotset::next_utf8(bytes);
+    const bool is_valid = step.kind == hotset::Utf8Kind::kValid;
+    text += is_valid ? bytes.substr(0, step.n_bytes) : hotset::kReplacementCharacter;
     bytes.remove_prefix(step.n_bytes);
   }
   return text;

@@ -5,7 +5,7 @@
 #include <set>
 #include <string>
 
-#include "hotset/engine/experts/baseline.h"
+#include "hotset/engine/experts/repacked_ratio.h"
 #include "hotset/engine/run/default_context.h"
 #include "hotset/engine/run/engine_plan.h"
 #include "tests/cached_decode.h"

@@ -5,11 +5,11 @@
 
 #include <vector>
 
+#include "hotset/base/utf8.h"
 #include "hotset/engine/weights/model_tokenizer.h"
 #include "hotset/measure/model_options.h"
 #include "hotset/model/gguf_file.h"
 #include "hotset/text/tokenizer.h"
-#include "hotset/text/utf8.h"
 
 namespace hotset::cli {
 namespace {
@@ -19,7 +19,7 @@ namespace {
 std::string quoted(std::string_view bytes) {
   std::string line;
   while (!bytes.empty()) {
-    const text::Utf8Step step = text::next_utf8(bytes);
+    const Utf8Step step = next_utf8(bytes);
     const std::string_view taken = bytes.substr(0, step.n_bytes);
     bytes.remove_prefix(step.n_bytes);
     if (taken == "\n") {
@@ -27,7 +27,7 @@ std::string quoted(std::string_view bytes) {
     } else if (taken == "\\" || taken == "'") {
       line += '\\';
       line += taken;
-    } else if (step.kind == text::Utf8Kind::kValid && step.codepoint >= 0x20 &&
+    } else if (step.kind == Utf8Kind::kValid && step.codepoint >= 0x20 &&
                (step.codepoint < 0x7F || step.codepoint > 0x9F)) {
       line += taken;
     } else {

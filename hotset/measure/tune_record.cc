@@ -20,9 +20,9 @@ using Json = nlohmann::ordered_json;
 constexpr int kVersion = 1;
 
 // Reads the fields of an object; the first that is missing or of another type is kept as the error.
-class Fields {
+class RecordFields {
  public:
-  Fields(const Json& object, std::string where) : object_(object), where_(std::move(where)) {}
+  RecordFields(const Json& object, std::string where) : object_(object), where_(std::move(where)) {}
 
   template <typename T>
   void get(const char* field, T& value) {
@@ -158,7 +158,7 @@ Result<TuneRecord> parse_tune_record(const std::string& name, const std::string&
   }
   const Json& json = *parsed;
   TuneRecord r;
-  Fields fields(json, name);
+  RecordFields fields(json, name);
   int version = 0;
   fields.get("version", version);
   if (fields.status() && version != kVersion) {
@@ -196,7 +196,7 @@ Result<TuneRecord> parse_tune_record(const std::string& name, const std::string&
   HOTSET_TRY(const Json* runs, fields.array("runs"));
   for (size_t i = 0; i < runs->size(); ++i) {
     sim::TuneRun run;
-    Fields of_run((*runs)[i], fmt::format("{}: run {}", name, i));
+    RecordFields of_run((*runs)[i], fmt::format("{}: run {}", name, i));
     of_run.get("cache_bytes", run.cache);
     of_run.get("cpu_share", run.share);
     of_run.get("ms_per_token", run.ms_per_token);
@@ -210,7 +210,7 @@ Result<TuneRecord> parse_tune_record(const std::string& name, const std::string&
   HOTSET_TRY(const Json* trials, fields.array("thread_trials"));
   for (size_t i = 0; i < trials->size(); ++i) {
     ThreadTrial trial;
-    Fields of_trial((*trials)[i], fmt::format("{}: thread trial {}", name, i));
+    RecordFields of_trial((*trials)[i], fmt::format("{}: thread trial {}", name, i));
     of_trial.get("n_threads", trial.n_threads);
     of_trial.get("ms_per_token", trial.ms_per_token);
     HOTSET_RETURN_IF_ERROR(of_trial.status());

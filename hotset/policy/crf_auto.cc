@@ -157,7 +157,7 @@ void CrfAuto::on_evict(ExpertIndex expert, int32_t slot) {
 void CrfAuto::on_advance(int32_t layer_index, int32_t n_tokens) {
   const bool judged = n_tokens <= kJudgedTokens;
   std::ranges::sort(sampled_uses_);
-  const PlannedLookup planned = {
+  const RankedLookup planned = {
       .layer_index = layer_index, .n_layers = shape_.n_layers, .n_tokens = n_tokens_};
   for (size_t i = 0; i < kCandidates; i++) {
     if (judged) {

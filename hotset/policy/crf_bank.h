@@ -85,7 +85,7 @@ class CrfBank {
 };
 
 // The lookup that an order ranks for.
-struct PlannedLookup {
+struct RankedLookup {
   int32_t layer_index = 0;
   int32_t n_layers = 1;  // of the group
   int32_t n_tokens = 1;  // of the last lookup
@@ -96,7 +96,7 @@ struct PlannedLookup {
 class BankOrder {
  public:
   // experts: of the heaps' experts, their names in the bank; empty if they are the same.
-  BankOrder(const CrfBank& bank, CrfEstimate estimate, const PlannedLookup& planned,
+  BankOrder(const CrfBank& bank, CrfEstimate estimate, const RankedLookup& planned,
             std::span<const ExpertIndex> experts = {})
       : bank_(bank),
         estimate_(estimate),
@@ -125,7 +125,7 @@ class BankOrder {
  private:
   const CrfBank& bank_;
   CrfEstimate estimate_;
-  PlannedLookup planned_;
+  RankedLookup planned_;
   double tokens_per_layer_;
   std::span<const ExpertIndex> experts_;
 };

@@ -65,7 +65,7 @@ void GhostCache::insert(int32_t ghost_expert, int32_t slot) {
   }
 }
 
-int32_t GhostCache::choose(const PlannedLookup& planned, std::span<Victim> victims) const {
+int32_t GhostCache::choose(const RankedLookup& planned, std::span<Victim> victims) const {
   const NeededSlots needed = {stamps_, stamp_, planned.layer_index};
   if (lists_) {
     const auto age_of = [&](ExpertIndex expert) {
@@ -77,7 +77,7 @@ int32_t GhostCache::choose(const PlannedLookup& planned, std::span<Victim> victi
                         victims);
 }
 
-int32_t GhostCache::lookup(const PlannedLookup& planned, std::span<const int32_t> uses) {
+int32_t GhostCache::lookup(const RankedLookup& planned, std::span<const int32_t> uses) {
   const int32_t n_hits = promote(uses);
   size_t placed = 0;
   while (placed < misses_.size() && n_filled_ < n_slots_) insert(misses_[placed++], n_filled_++);

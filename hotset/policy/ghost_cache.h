@@ -37,7 +37,7 @@ class GhostCache {
 
   // A lookup uses these distinct experts, ascending, all of planned.layer_index. The bank has seen
   // the use, and not yet the advance of the clock. Returns how many are resident.
-  int32_t lookup(const PlannedLookup& planned, std::span<const int32_t> uses);
+  int32_t lookup(const RankedLookup& planned, std::span<const int32_t> uses);
   // The same, but nothing is inserted.
   int32_t promote(std::span<const int32_t> uses);
   // The clock of the layer has advanced in the bank.
@@ -47,7 +47,7 @@ class GhostCache {
 
  private:
   void insert(int32_t ghost_expert, int32_t slot);
-  int32_t choose(const PlannedLookup& planned, std::span<Victim> victims) const;
+  int32_t choose(const RankedLookup& planned, std::span<Victim> victims) const;
   float class_crf(int32_t ghost_expert) const;
 
   Candidate candidate_;

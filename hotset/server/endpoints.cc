@@ -11,10 +11,10 @@
 #include <random>
 #include <utility>
 
+#include "hotset/base/utf8.h"
 #include "hotset/report/cache_json.h"
 #include "hotset/server/api_responses.h"
 #include "hotset/text/text_marks.h"
-#include "hotset/text/utf8.h"
 
 namespace hotset::server {
 namespace {
@@ -347,7 +347,7 @@ ApiResult<std::string> Endpoints::tokenize(std::string_view body) const {
     }
     const std::string bytes = token_bytes(*model_.tokenizer, id);
     Json piece = bytes;
-    if (text::valid_utf8_prefix(bytes) != bytes.size()) {
+    if (valid_utf8_prefix(bytes) != bytes.size()) {
       piece = Json::array();
       for (const char c : bytes) piece.push_back(static_cast<unsigned char>(c));
     }

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "hotset/base/json.h"
-#include "hotset/text/utf8.h"
+#include "hotset/base/utf8.h"
 
 namespace hotset::server {
 
@@ -15,7 +15,7 @@ std::string shortened(std::string text) {
   constexpr size_t kMost = 60;
   if (text.size() <= kMost) return text;
   text.resize(kMost);
-  text.resize(text::valid_utf8_prefix(text));
+  text.resize(valid_utf8_prefix(text));
   return text + "...";
 }
 

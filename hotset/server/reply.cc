@@ -8,7 +8,7 @@
 #include <random>
 #include <utility>
 
-#include "hotset/text/utf8.h"
+#include "hotset/base/utf8.h"
 
 namespace hotset::server {
 namespace {
@@ -51,9 +51,8 @@ size_t n_characters(std::string_view text) {
 std::string valid_text(std::string_view bytes) {
   std::string text;
   while (!bytes.empty()) {
-    const text::Utf8Step step = text::next_utf8(bytes);
-    text += step.kind == text::Utf8Kind::kValid ? bytes.substr(0, step.n_bytes)
-                                                : text::kReplacementCharacter;
+    const Utf8Step step = next_utf8(bytes);
+    text += step.kind == Utf8Kind::kValid ? bytes.substr(0, step.n_bytes) : kReplacementCharacter;
     bytes.remove_prefix(step.n_bytes);
   }
   return text;
@@ -68,9 +67,9 @@ TokenPlaces::Step TokenPlaces::push(int32_t id) {
   if (!decoder_.pending().empty()) {
     const size_t n_pending = decoder_.pending().size();
     const std::string bytes = std::string(decoder_.pending()) + token_bytes(tokenizer_, id);
-    if (bytes.size() > n_pending && text::next_utf8(bytes).n_bytes == n_pending) {
+    if (bytes.size() > n_pending && next_utf8(bytes).n_bytes == n_pending) {
       // What waited is no beginning of a character that the token goes on with.
-      step.begin += text::kReplacementCharacter.size();
+      step.begin += kReplacementCharacter.size();
       ++step.offset;
     }
   }

@@ -53,9 +53,9 @@ std::vector<Place> places_of(std::string_view bytes) {
   std::vector<Place> places;
   Place next;
   while (!bytes.empty()) {
-    const text::Utf8Step step = text::next_utf8(bytes);
+    const Utf8Step step = next_utf8(bytes);
     places.insert(places.end(), step.n_bytes, next);
-    next.begin += step.kind == text::Utf8Kind::kValid ? step.n_bytes : 3;
+    next.begin += step.kind == Utf8Kind::kValid ? step.n_bytes : 3;
     ++next.offset;
     bytes.remove_prefix(step.n_bytes);
   }
@@ -83,7 +83,7 @@ std::vector<std::string> random_stops(Random& random) {
   std::vector<std::string> stops(1 + random.below(3));
   for (std::string& stop : stops) {
     for (uint64_t n = 1 + random.below(4); n > 0; --n) {
-      text::append_utf8(stop, U"ab .\n1é\uFFFD"[random.below(8)]);
+      append_utf8(stop, U"ab .\n1é\uFFFD"[random.below(8)]);
     }
   }
   return stops;

@@ -159,9 +159,9 @@ void BpeEncoder::add_candidate(int32_t left, Workspace& workspace) const {
 Status BpeEncoder::encode_word(std::string_view word, Workspace& workspace,
                                std::vector<int32_t>& ids) const {
   std::vector<Symbol>& symbols = workspace.symbols;
-  std::vector<Candidate>& heap = workspace.heap;
+  std::vector<PossibleMerge>& heap = workspace.heap;
   // A heap with this order has the first merge of the list at the top, the leftmost of equals.
-  const auto later = [](const Candidate& a, const Candidate& b) {
+  const auto later = [](const PossibleMerge& a, const PossibleMerge& b) {
     return std::tie(a.rank, a.left) > std::tie(b.rank, b.left);
   };
   const auto n_symbols = static_cast<int32_t>(word.size());
@@ -175,7 +175,7 @@ Status BpeEncoder::encode_word(std::string_view word, Workspace& workspace,
   std::ranges::make_heap(heap, later);
   while (!heap.empty()) {
     std::ranges::pop_heap(heap, later);
-    const Candidate candidate = heap.back();
+    const PossibleMerge candidate = heap.back();
     heap.pop_back();
     Symbol& left = symbols[static_cast<size_t>(candidate.left)];
     if (left.id != candidate.left_id || left.next < 0) continue;

@@ -49,7 +49,7 @@ class BpeEncoder final : public TextEncoder {
     int32_t next;
   };
   // A pair that may be merged, unless one of its symbols has changed since it was found.
-  struct Candidate {
+  struct PossibleMerge {
     int32_t rank;
     int32_t left;  // position in Workspace::symbols
     int32_t left_id;
@@ -59,7 +59,7 @@ class BpeEncoder final : public TextEncoder {
   // Memory of one call to encode(), reused from word to word.
   struct Workspace {
     std::vector<Symbol> symbols;
-    std::vector<Candidate> heap;
+    std::vector<PossibleMerge> heap;
   };
 
   explicit BpeEncoder(Pretokenizer pretokenizer) : pretokenizer_(std::move(pretokenizer)) {}

@@ -3,7 +3,7 @@
 #include <array>
 #include <cstdint>
 
-#include "hotset/text/utf8.h"
+#include "hotset/base/utf8.h"
 
 namespace hotset::text {
 namespace {

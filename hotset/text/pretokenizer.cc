@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "hotset/base/printable.h"
-#include "hotset/text/utf8.h"
+#include "hotset/base/utf8.h"
 
 namespace hotset::text {
 namespace {

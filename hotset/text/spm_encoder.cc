@@ -7,7 +7,7 @@
 #include <tuple>
 
 #include "hotset/base/printable.h"
-#include "hotset/text/utf8.h"
+#include "hotset/base/utf8.h"
 
 namespace hotset::text {
 namespace {
@@ -117,16 +117,16 @@ void SpmEncoder::add_candidate(int32_t left, Workspace& workspace) const {
 
 void SpmEncoder::merge_all(Workspace& workspace) const {
   std::vector<Symbol>& symbols = workspace.symbols;
-  std::vector<Candidate>& heap = workspace.heap;
+  std::vector<Join>& heap = workspace.heap;
   // A heap with this order has the highest score at the top, the leftmost of equals.
-  const auto later = [](const Candidate& a, const Candidate& b) {
+  const auto later = [](const Join& a, const Join& b) {
     return std::tie(a.score, b.left) < std::tie(b.score, a.left);
   };
   for (size_t i = 0; i + 1 < symbols.size(); ++i) add_candidate(static_cast<int32_t>(i), workspace);
   std::ranges::make_heap(heap, later);
   while (!heap.empty()) {
     std::ranges::pop_heap(heap, later);
-    const Candidate candidate = heap.back();
+    const Join candidate = heap.back();
     heap.pop_back();
     Symbol& left = symbols[static_cast<size_t>(candidate.left)];
     if (left.n_bytes == 0 || left.next < 0) continue;

@@ -50,7 +50,7 @@ class SpmEncoder final : public TextEncoder {
     int32_t next;
   };
   // A pair that may be merged, unless one of its symbols has changed since it was found.
-  struct Candidate {
+  struct Join {
     float score;
     int32_t left;
     uint32_t n_bytes;  // of both symbols
@@ -60,7 +60,7 @@ class SpmEncoder final : public TextEncoder {
   struct Workspace {
     std::string written;  // the text in the vocabulary's way
     std::vector<Symbol> symbols;
-    std::vector<Candidate> heap;
+    std::vector<Join> heap;
     Halves halves;  // of unused tokens that were made
 
     std::string_view text_of(const Symbol& symbol) const {

@@ -2,7 +2,7 @@
 
 #include <string_view>
 
-#include "hotset/text/utf8.h"
+#include "hotset/base/utf8.h"
 
 namespace hotset::text {
 

@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "hotset/base/random.h"
+#include "hotset/base/utf8.h"
 #include "hotset/text/byte_alphabet.h"
 #include "hotset/text/spm_encoder.h"
 #include "hotset/text/tokenizer_spec.h"
-#include "hotset/text/utf8.h"
 
 namespace hotset::text {
 

@@ -147,7 +147,7 @@ void KvCache::make_room(int32_t n) {
   }
   const auto n_freed = std::min<std::ptrdiff_t>(missing, std::ssize(candidates_));
   std::ranges::partial_sort(candidates_, candidates_.begin() + n_freed, {},
-                            [](const Candidate& c) { return std::pair(-c.surplus, c.cell); });
+                            [](const CellCandidate& c) { return std::pair(-c.surplus, c.cell); });
   for (std::ptrdiff_t i = 0; i < n_freed; ++i) own.free(candidates_[static_cast<size_t>(i)].cell);
 }
 

@@ -134,11 +134,11 @@ class KvCache {
   model::AttentionSpec attention_;
   KvCells cells_;
   std::optional<KvCells> window_cells_;
-  struct Candidate {
+  struct CellCandidate {
     int32_t surplus = 0;  // positions that it is too old by
     int32_t cell = 0;
   };
-  std::vector<Candidate> candidates_;
+  std::vector<CellCandidate> candidates_;
   device::Device* device_ = nullptr;
   device::TensorContext context_;         // layers of the CPU
   device::TensorContext device_context_;  // layers of the device

@@ -1,4 +1,4 @@
-#include "hotset/engine/experts/baseline.h"
+#include "hotset/engine/experts/repacked_ratio.h"
 
 #include <algorithm>
 #include <cstdint>

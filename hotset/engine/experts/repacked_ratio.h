@@ -1,8 +1,8 @@
 // The CPU's own layouts against the file's, timed on one layer's experts: what a cache has to beat
 // (design.md section 5), because experts in such a layout cannot be uploaded.
 // Thread-compatible.
-#ifndef HOTSET_ENGINE_EXPERTS_BASELINE_H_
-#define HOTSET_ENGINE_EXPERTS_BASELINE_H_
+#ifndef HOTSET_ENGINE_EXPERTS_REPACKED_RATIO_H_
+#define HOTSET_ENGINE_EXPERTS_REPACKED_RATIO_H_
 
 #include <optional>
 
@@ -22,4 +22,4 @@ Result<std::optional<double>> repacked_ratio(const ModelDescription& model,
 
 }  // namespace hotset::engine
 
-#endif  // HOTSET_ENGINE_EXPERTS_BASELINE_H_
+#endif  // HOTSET_ENGINE_EXPERTS_REPACKED_RATIO_H_
