@@ -219,9 +219,9 @@ GroupSplit group_split(const engine::CachedExperts& cache, int32_t group) {
     split.reason = fmt::format("the CPU computes everything: {}", cache.why_unused());
     return split;
   }
-  if (cache.options().cpu_share) {
+  if (cache.options().rules.cpu_share) {
     split.reason =
-        fmt::format("the CPU takes {:g} of the misses, as asked", *cache.options().cpu_share);
+        fmt::format("the CPU takes {:g} of the misses, as asked", *cache.options().rules.cpu_share);
     return split;
   }
   split.reason = fmt::format(
@@ -238,14 +238,7 @@ GroupSplit group_split(const engine::CachedExperts& cache, int32_t group) {
 }
 
 sim::ReplayOptions replay_options(const engine::CachedExperts& cache) {
-  const engine::CacheOptions& asked = cache.options();
-  sim::ReplayOptions options{
-      .policy = asked.policy,
-      .share = {.is_auto = !asked.cpu_share, .fixed = asked.cpu_share.value_or(0)},
-      .skip_tokens = 0,
-      .max_decode_tokens = asked.max_decode_tokens,
-      .fills = asked.fills,
-      .rates = asked.rates.value_or(lanes::kTypicalRates)};
+  sim::ReplayOptions options{.rules = cache.options().rules, .counted = {.skip_tokens = 0}};
   for (int32_t g = 0; g < cache.core().n_groups(); ++g) {
     options.slots.push_back(cache.core().slots(g).n_slots());
   }
@@ -258,8 +251,8 @@ Result<ReplayedRouting> beside_belady(const sim::TraceOpener& open, sim::ReplayO
     HOTSET_TRY(const sim::ReplayResult own, sim::replay(open, options));
     known_hit_rate = own.hit_rate();
   }
-  options.policy = "belady";
-  options.share = {};
+  options.rules.policy = "belady";
+  options.rules.cpu_share = 0;
   HOTSET_TRY(const sim::ReplayResult belady, sim::replay(open, options));
   return ReplayedRouting{.hit_rate = *known_hit_rate,
                          .belady_hit_rate = belady.hit_rate(),
@@ -300,15 +293,16 @@ Json cache_json(const CacheState& state, const CacheReport* report, bool with_de
   if (state.device == nullptr) return json;
   json["device"] = state.device->name;
   if (!state.has_slots()) return json;
-  json["policy"] = state.options.policy;
-  if (state.options.cpu_share) {
-    json["cpu_share"] = *state.options.cpu_share;
+  const lanes::CacheRules& rules = state.options.rules;
+  json["policy"] = rules.policy;
+  if (rules.cpu_share) {
+    json["cpu_share"] = *rules.cpu_share;
   } else {
     json["cpu_share"] = "auto";
   }
-  json["fills"] = state.options.fills;
-  if (state.options.max_decode_tokens) {
-    json["max_decode_tokens"] = *state.options.max_decode_tokens;
+  json["fills"] = rules.fills;
+  if (rules.cache_batch) {
+    json["max_decode_tokens"] = *rules.cache_batch;
   } else {
     json["max_decode_tokens"] = "auto";
   }
