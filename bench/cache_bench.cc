@@ -79,7 +79,7 @@ void plan_lookups(benchmark::State& state, const Shape& shape, const std::string
                   std::optional<double> share, double cached_part) {
   const std::vector<int32_t> ids = make_ids(shape);
   auto planner = lanes::LookupPlanner::create(make_cache(shape, policy, cached_part),
-                                              {.cpu_share = share}, lanes::kTypicalRates)
+                                              {.cache = {.cpu_share = share}})
                      .value();
   const auto k = static_cast<size_t>(shape.k);
   const size_t n_lookups = ids.size() / k;

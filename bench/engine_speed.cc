@@ -38,9 +38,10 @@ Result<double> timed_us(engine::Engine& engine, int32_t n_tokens, bool one_by_on
 
 Status measure(const std::string& path, int n_threads, int32_t n_prompt, int32_t n_generate) {
   HOTSET_TRY(engine::ModelDescription description, engine::describe_model(path));
-  HOTSET_TRY(auto engine, engine::Engine::create(
-                              std::move(description),
-                              {.n_threads = n_threads, .n_ctx = std::max(n_prompt, n_generate)}));
+  HOTSET_TRY(auto engine,
+             engine::Engine::create(
+                 std::move(description),
+                 {.n_threads = n_threads, .context = {.n_ctx = std::max(n_prompt, n_generate)}}));
   HOTSET_RETURN_IF_ERROR(timed_us(*engine, n_prompt, false));
   HOTSET_RETURN_IF_ERROR(timed_us(*engine, 1, true));
   HOTSET_TRY(const double prompt_us, timed_us(*engine, n_prompt, false));

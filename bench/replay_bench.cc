@@ -63,13 +63,12 @@ void read_trace(benchmark::State& state, const Trace& trace) {
 }
 
 void replay_trace(benchmark::State& state, const Trace& trace, const std::string& policy,
-                  const sim::CpuShare& share) {
+                  lanes::CpuShare share) {
   const Bytes budget{
       static_cast<int64_t>(kCachePart * static_cast<double>(trace.header.host_bytes().count))};
-  const sim::ReplayOptions options{.policy = policy,
+  const sim::ReplayOptions options{.rules = {.policy = policy, .cpu_share = share},
                                    .slots = sim::slots_for_trace(trace.header, budget, 0).value(),
-                                   .share = share,
-                                   .skip_tokens = 0};
+                                   .counted = {.skip_tokens = 0}};
   double hit_rate = 0;
   for (auto _ : state) {
     const auto result = sim::replay([&] { return trace.open(); }, options);
@@ -89,8 +88,7 @@ const int kRegistered = [] {
     benchmark::RegisterBenchmark(fmt::format("read/{}", shape.name), [trace](auto& state) {
       read_trace(state, *trace);
     })->Unit(benchmark::kMillisecond);
-    const auto add = [&](const std::string& policy, const char* suffix,
-                         const sim::CpuShare& share) {
+    const auto add = [&](const std::string& policy, const char* suffix, lanes::CpuShare share) {
       benchmark::RegisterBenchmark(fmt::format("replay/{}/{}{}", shape.name, policy, suffix),
                                    [=](auto& state) { replay_trace(state, *trace, policy, share); })
           ->Unit(benchmark::kMillisecond);
@@ -98,8 +96,8 @@ const int kRegistered = [] {
     for (const char* policy : {"class_lru", "crf", "crf-auto", "lru", "belady", "belady-demand"}) {
       add(policy, "", {});
     }
-    add("class_lru", "/share_half", {.fixed = 0.5});
-    add("class_lru", "/share_auto", {.is_auto = true});
+    add("class_lru", "/share_half", 0.5);
+    add("class_lru", "/share_auto", {});
   }
   return 0;
 }();

@@ -76,7 +76,7 @@ double engine_us(const std::string& device, std::optional<Bytes> cache,
   const std::vector<int32_t> ids = text_ids(description, kTokens);
   EngineOptions options = cache_options(device, cache.value_or(Bytes{}));
   options.n_threads = 2;
-  options.cache.cpu_share = share;
+  options.cache.rules.cpu_share = share;
   const auto engine = make_engine(std::move(description), options);
   if (engine == nullptr) return 0;
   const double start_us = engine->device()->now_us();
@@ -105,12 +105,12 @@ TEST_P(Grid, AutoOfTheEngineKeepsUpWithTheBest) {
 
 // 384 tokens of text, `n_batch` at a time.
 double batches_us(const std::string& device, Bytes cache, size_t n_batch,
-                  std::optional<int32_t> max_decode_tokens) {
+                  std::optional<int32_t> cache_batch) {
   auto description = describe(demo_model());
   const std::vector<int32_t> ids = text_ids(description, 384);
   EngineOptions options = cache_options(device, cache);
   options.n_threads = 2;
-  options.cache.max_decode_tokens = max_decode_tokens;
+  options.cache.rules.cache_batch = cache_batch;
   const auto engine = make_engine(std::move(description), options);
   if (engine == nullptr) return 0;
   const double start_us = engine->device()->now_us();
@@ -160,21 +160,21 @@ TEST_P(Grid, AutoKeepsUpWithTheBestOnTheRoutingOfLargeModels) {
     sim::MatrixOptions options{.traces = {trace},
                                .policies = {std::string(policy::kDefaultPolicy)},
                                .sizes = {},
-                               .shares = {{.is_auto = true}},
-                               .skip_tokens = 0};
-    options.rates.link_gb_per_s = link;
-    options.rates.cpu_gb_per_s = cpu;
+                               .shares = {std::nullopt},
+                               .counted = {.skip_tokens = 0}};
+    options.rules.rates = lanes::kTypicalRates;
+    options.rules.rates->link_gb_per_s = link;
+    options.rules.rates->cpu_gb_per_s = cpu;
     for (const double size : kSizes) options.sizes.push_back({.value = size});
-    for (const double share : kShares) options.shares.push_back({.fixed = share});
+    for (const double share : kShares) options.shares.emplace_back(share);
     const auto rows = sim::replay_matrix(options);
     ASSERT_TRUE(rows) << rows.error().message;
     for (size_t i = 0; i < kSizes.size(); ++i) {
       Times ms;
       for (const sim::MatrixRow& row :
            std::span(*rows).subspan(i * options.shares.size(), options.shares.size())) {
-        ms[row.share.is_auto ? "auto" : share_name(row.share.fixed)] =
-            row.result.modelled_ms_per_token();
-        if (row.share.fixed == 1) ms["no cache"] = no_cache_ms(row.result, cpu);
+        ms[row.share ? share_name(*row.share) : "auto"] = row.result.modelled_ms_per_token();
+        if (row.share == 1.0) ms["no cache"] = no_cache_ms(row.result, cpu);
       }
       expect_auto_keeps_up(name, link, cpu, kSizes[i], ms);
     }

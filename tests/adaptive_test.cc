@@ -20,7 +20,7 @@ using engine::EngineOptions;
 
 EngineOptions adaptive_options(const std::string& device, Bytes cache) {
   EngineOptions options = cache_options(device, cache);
-  options.n_ctx = 2048;
+  options.context.n_ctx = 2048;
   return options;
 }
 
@@ -65,12 +65,12 @@ TEST(StreamingPrefill, HasRoomForTheListsOfManySmallChunks) {
   // Every chunk has few pairs, and lists that are rounded up.
   const auto path = model_of("qwen3moe");
   EngineOptions options = adaptive_options("", {});
-  options.n_ubatch = 33;
-  options.n_outputs = 33;
+  options.context.n_ubatch = 33;
+  options.context.n_outputs = 33;
   const auto alone = make_engine(describe(path), options);
   options.device = "emu:clock=virtual";
   options.cache_bytes = budget_for(path, 4);
-  options.cache.cpu_share = 0;
+  options.cache.rules.cpu_share = 0;
   const auto engine = make_engine(describe(path), options);
   ASSERT_NE(engine, nullptr);
   EXPECT_EQ(run_prompts(*engine), run_prompts(*alone));
@@ -79,7 +79,7 @@ TEST(StreamingPrefill, HasRoomForTheListsOfManySmallChunks) {
 double prompt_us(const std::string& device, Bytes cache, size_t n_prompt,
                  std::optional<double> share = {}) {
   EngineOptions options = adaptive_options(device, cache);
-  options.cache.cpu_share = share;
+  options.cache.rules.cpu_share = share;
   const auto engine = make_engine(describe(model_of("qwen3moe")), options);
   if (engine == nullptr) return 0;
   const double start_us = engine->device()->now_us();
@@ -101,8 +101,8 @@ TEST(StreamingPrefill, OverlapsCopiesWithComputing) {
                                          path));
   EngineOptions options = adaptive_options("emu:clock=virtual,us=0,gbps=1,dev_gbps=1,cpu_gbps=1e6",
                                            budget_for(path, 8));
-  options.cache.cpu_share = 0;
-  options.n_outputs = 512;
+  options.cache.rules.cpu_share = 0;
+  options.context.n_outputs = 512;
   options.load.load_mode = engine::LoadMode::kPinned;
   const auto engine = make_engine(describe(path), options);
   ASSERT_NE(engine, nullptr);
@@ -127,12 +127,12 @@ class Prefetch : public testing::Test {
                                             .n_ff_expert = 512,
                                             .n_vocab = kVocabulary},
                                            path_));
-    options_.n_outputs = 512;
-    options_.n_ctx = 4096;
+    options_.context.n_outputs = 512;
+    options_.context.n_ctx = 4096;
     alone_ = make_engine(describe(path_), options_);
     options_.device = "emu:clock=virtual,us=5,gbps=2,dev_gbps=20,cpu_gbps=20";
     options_.cache_bytes = budget_for(path_, 12);
-    options_.cache.cpu_share = 0;
+    options_.cache.rules.cpu_share = 0;
     options_.profile = &profile_;
     streaming_ = make_engine(describe(path_), options_);
     ASSERT_NE(streaming_, nullptr);

@@ -80,11 +80,11 @@ Counts decode_counts(const std::string& device, Bytes cache = {}, double share =
   const auto path = folder / "random.gguf";
   EXPECT_TRUE(engine::write_random_model({.n_layer = 3, .n_vocab = 256, .seed = 5}, path));
   const auto engine = make_engine(describe(path), {.n_threads = 1,
-                                                   .n_ctx = 512,
+                                                   .context = {.n_ctx = 512},
                                                    .load = {.repack = false},
                                                    .device = device,
                                                    .cache_bytes = cache,
-                                                   .cache = {.cpu_share = share}});
+                                                   .cache = {.rules = {.cpu_share = share}}});
   EXPECT_EQ(engine->cache() != nullptr, cache.count > 0);
   constexpr int32_t kWarmUp = 5;
   constexpr int32_t kTokens = 40;

@@ -179,7 +179,8 @@ TEST(RunBench, RefusesAContextThatIsTooSmall) {
 
 TEST(BenchTokens, AreTheTextsOwnAndBeginAgain) {
   const auto path = test::demo_model();
-  const auto engine = test::make_engine(test::describe(path), {.n_threads = 1, .n_ctx = 64});
+  const auto engine =
+      test::make_engine(test::describe(path), {.n_threads = 1, .context = {.n_ctx = 64}});
   ASSERT_NE(engine, nullptr);
   auto tokens = measure::BenchTokens::create(engine->model().description(), {});
   ASSERT_TRUE(tokens) << tokens.error().message;
@@ -192,8 +193,8 @@ TEST(BenchTokens, AreTheTextsOwnAndBeginAgain) {
   EXPECT_FALSE(tokens->was_repeated());
   EXPECT_EQ(tokens->take(100000).size(), 100000U);
   EXPECT_TRUE(tokens->was_repeated());
-  auto random =
-      measure::BenchTokens::create(engine->model().description(), {.random = true, .seed = 5});
+  auto random = measure::BenchTokens::create(engine->model().description(),
+                                             {.random = true, .random_seed = 5});
   ASSERT_TRUE(random);
   EXPECT_EQ(random->name(), "random");
   const auto drawn = random->take(50);

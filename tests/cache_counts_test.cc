@@ -66,12 +66,10 @@ std::vector<std::string> decided_by_hand(trace::TraceReader trace,
     groups.push_back(
         {.spec = sim::group_spec(trace.header().groups[g]), .n_slots = options.slots[g]});
   }
-  auto cache = cache::ExpertCache::create(std::move(groups), options.policy);
+  auto cache = cache::ExpertCache::create(std::move(groups), options.rules.policy);
   EXPECT_TRUE(cache);
-  lanes::LookupRules rules{
-      .batch = options.max_decode_tokens, .fills = options.fills, .interceptor = &decisions};
-  if (!options.share.is_auto) rules.cpu_share = options.share.fixed;
-  auto planner = lanes::LookupPlanner::create(*std::move(cache), rules, options.rates);
+  auto planner = lanes::LookupPlanner::create(*std::move(cache),
+                                              {.cache = options.rules, .interceptor = &decisions});
   EXPECT_TRUE(planner);
   while (true) {
     const auto lookup = trace.next();
@@ -113,7 +111,7 @@ void expect_equal(const engine::Engine& engine, const sim::ReplayResult& replaye
 void expect_replay_counts(const std::filesystem::path& model, EngineOptions options) {
   const TemporaryFolder folder;
   const std::string trace = folder / "trace.mct";
-  RoutingRecorder recorder({.path = trace, .memory = mib(64)});
+  RoutingRecorder recorder({.path = trace, .most_kept = mib(64)});
   Decisions decisions;
   options.observe_routing = recorder.observer();
   options.cache.interceptor = &decisions;
@@ -156,8 +154,10 @@ TEST_P(EngineCounts, AreThoseOfAReplay) {
         if (!fills && share == 0) continue;  // nothing to fill
         SCOPED_TRACE(fmt::format("share {}, {}, fills {}", share.value_or(-1), policy, fills));
         EngineOptions options = cache_options("emu:clock=virtual", budget_for(path, n_slots));
-        options.cache = {
-            .policy = policy, .cpu_share = share, .fills = fills, .rates = lanes::kTypicalRates};
+        options.cache = {.rules = {.policy = policy,
+                                   .cpu_share = share,
+                                   .fills = fills,
+                                   .rates = lanes::kTypicalRates}};
         expect_replay_counts(path, options);
       }
     }
@@ -167,12 +167,12 @@ TEST_P(EngineCounts, AreThoseOfAReplay) {
 TEST_P(EngineCounts, AreThoseOfAReplayForOtherPrefillLimits) {
   const auto& [model, n_slots] = GetParam();
   const auto path = path_of(model);
-  for (const int32_t max_decode_tokens : {1, 3, 200}) {
-    SCOPED_TRACE(max_decode_tokens);
+  for (const int32_t cache_batch : {1, 3, 200}) {
+    SCOPED_TRACE(cache_batch);
     EngineOptions options = cache_options("emu:clock=virtual", budget_for(path, n_slots));
-    options.cache.max_decode_tokens = max_decode_tokens;
-    options.cache.rates = lanes::kTypicalRates;
-    options.cache.cpu_share = 0.5;
+    options.cache.rules.cache_batch = cache_batch;
+    options.cache.rules.rates = lanes::kTypicalRates;
+    options.cache.rules.cpu_share = 0.5;
     expect_replay_counts(path, options);
   }
 }
@@ -201,7 +201,7 @@ TEST(EngineCounts, AreThoseOfAReplayWithLayersOnTheCpu) {
   const auto path = model_of("qwen3moe");
   EngineOptions options = cache_options("emu:clock=virtual", budget_for(path, 12));
   options.n_gpu_layers = 2;
-  options.cache.rates = lanes::kTypicalRates;
+  options.cache.rules.rates = lanes::kTypicalRates;
   expect_replay_counts(path, options);
 }
 

@@ -77,7 +77,7 @@ inline Bytes budget_for(const std::filesystem::path& path, int64_t n_slots) {
 
 inline engine::EngineOptions cache_options(const std::string& device, Bytes cache) {
   return {.n_threads = 1,
-          .n_ctx = 512,
+          .context = {.n_ctx = 512},
           .load = {.repack = false},
           .device = device,
           .cache_bytes = cache};

@@ -31,8 +31,7 @@ TEST(SeededBug, SlotsThatAreReusedTooEarlyChangeTheLogits) {
   for (const int64_t n_slots : {6, 12, 24}) {
     EarlyReuse bug;
     engine::EngineOptions options = cache_options("emu:clock=virtual", budget_for(path, n_slots));
-    options.cache = {.policy = "class_lru",
-                     .cpu_share = 0.5,
+    options.cache = {.rules = {.policy = "class_lru", .cpu_share = 0.5},
                      .hit_order = engine::HitOrder::kQueued,
                      .interceptor = &bug};
     const auto engine = make_engine(describe(path), options);

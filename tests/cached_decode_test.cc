@@ -25,9 +25,7 @@ TEST_P(SameBits, ForEverySizeSharePolicyAndOrder) {
     for (const auto& policy : values<std::string>({"crf-auto", "class_lru", "crf", "lru"}, 1)) {
       for (const bool fills : {false, true}) {
         EngineOptions options = cache_options("emu:clock=virtual", budget_for(path, n_slots));
-        options.cache = {.policy = policy,
-                         .cpu_share = share,
-                         .fills = fills,
+        options.cache = {.rules = {.policy = policy, .cpu_share = share, .fills = fills},
                          .hit_order = fills ? HitOrder::kQueued : HitOrder::kListed};
         const auto engine = make_engine(describe(path), options);
         ASSERT_NE(engine, nullptr);
@@ -75,11 +73,11 @@ TEST_P(EverySize, OfUbatchIsServed) {
   const auto path = model_of(GetParam());
   for (const std::string device : {"", "emu:clock=virtual"}) {
     EngineOptions options = cache_options(device, device.empty() ? Bytes{} : budget_for(path, 6));
-    options.n_ubatch = kSanitized ? 33 : 90;
-    options.n_outputs = options.n_ubatch;
+    options.context.n_ubatch = kSanitized ? 33 : 90;
+    options.context.n_outputs = options.context.n_ubatch;
     const auto engine = make_engine(describe(path), options);
     ASSERT_NE(engine, nullptr);
-    for (int32_t n = options.n_ubatch; n > 0; --n) {
+    for (int32_t n = options.context.n_ubatch; n > 0; --n) {
       for (const bool all_logits : {true, false}) {
         engine->forget(0, 0, INT32_MAX);
         const auto ids = some_ids(static_cast<size_t>(n), 3);

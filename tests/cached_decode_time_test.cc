@@ -67,11 +67,11 @@ class TimeModel {
       tensor_bytes_.push_back(static_cast<double>(bytes.count));
     }
     expert_bytes_ = static_cast<double>((*groups)[0].spec.bytes_per_expert().count);
-    auto cache = cache::ExpertCache::create(*std::move(groups), options.cache.policy);
+    auto cache = cache::ExpertCache::create(*std::move(groups), options.cache.rules.policy);
     HOTSET_CHECK(cache.has_value());
     cache_.emplace(*std::move(cache));
-    auto share =
-        cache::FixedShare::create(static_cast<float>(options.cache.cpu_share.value_or(0)), kLayers);
+    auto share = cache::FixedShare::create(
+        static_cast<float>(options.cache.rules.cpu_share.value_or(0)), kLayers);
     HOTSET_CHECK(share.has_value());
     share_.emplace(*share);
     row_bytes_ = 4.0 * static_cast<double>(describe(path).spec.n_embd);
@@ -172,8 +172,8 @@ TEST(VirtualTime, IsTheSlowestLaneOfEachLayerPlusRouting) {
     for (const double share : {0.0, 0.5, 1.0}) {
       for (const HitOrder order : {HitOrder::kQueued, HitOrder::kListed}) {
         EngineOptions options = cache_options(kDevice, budget_for(model_of("qwen3moe"), n_slots));
-        options.cache = {
-            .policy = "class_lru", .cpu_share = share, .fills = false, .hit_order = order};
+        options.cache = {.rules = {.policy = "class_lru", .cpu_share = share, .fills = false},
+                         .hit_order = order};
         const auto cached = decode_timed(options, kTokens);
         TimeModel model(options, n_slots, order);
         for (size_t i = 0; i < cached.size(); ++i) {
@@ -206,7 +206,7 @@ TEST(CachedDecode, WaitsOncePerLayerThatIsNotResidentAndOnceForLogits) {
     for (const double share : {0.0, 0.5, 1.0}) {
       for (const engine::LoadMode mode : {engine::LoadMode::kMmap, engine::LoadMode::kPinned}) {
         EngineOptions options = cache_options("emu", budget_for(path, n_slots));
-        options.cache.cpu_share = share;
+        options.cache.rules.cpu_share = share;
         options.load.load_mode = mode;
         const auto engine = make_engine(describe(path), options);
         ASSERT_NE(engine, nullptr);
@@ -243,7 +243,7 @@ TEST(CachedDecode, LateCopiesAndPageableMemoryChangeNothing) {
       for (const engine::LoadMode mode : {engine::LoadMode::kMmap, engine::LoadMode::kPinned}) {
         EngineOptions options = cache_options("emu:" + fault, budget_for(path, 12));
         options.cache.hit_order = order;
-        options.cache.cpu_share = 0.5;
+        options.cache.rules.cpu_share = 0.5;
         options.load.load_mode = mode;
         const auto engine = make_engine(describe(path), options);
         ASSERT_NE(engine, nullptr);
@@ -264,7 +264,7 @@ TEST(CachedDecode, ADeviceThatFailsEndsWithAnErrorAndNeverHangs) {
   }
   for (const std::string& fault : faults) {
     EngineOptions options = cache_options("emu:" + fault, budget_for(path, 12));
-    options.cache.cpu_share = 0.5;
+    options.cache.rules.cpu_share = 0.5;
     const auto engine = engine::Engine::create(describe(path), options);
     if (!engine) {  // the start copies, too
       EXPECT_EQ(engine.error().code, ErrorCode::kDevice) << fault;

@@ -32,8 +32,7 @@ using testing::HasSubstr;
 EngineOptions options_with(const std::string& device, int64_t n_gpu_layers = -1,
                            FlashAttention flash_attention = FlashAttention::kOn) {
   return {.n_threads = 1,
-          .n_ctx = 512,
-          .flash_attention = flash_attention,
+          .context = {.n_ctx = 512, .flash_attention = flash_attention},
           .load = {.repack = false},
           .device = device,
           .n_gpu_layers = n_gpu_layers};
@@ -216,7 +215,7 @@ TEST(DeviceEngine, ExpertsOfEveryTypeAreTheSameBits) {
     EXPECT_EQ(prompt_and_decode(*engine, 9), expected);
     EngineOptions options = options_with("emu:clock=virtual");
     options.cache_bytes = cache_for(path, 2);
-    options.cache = {.cpu_share = 0};
+    options.cache = {.rules = {.cpu_share = 0}};
     const auto cached = make_engine(describe(path), options);
     ASSERT_NE(cached, nullptr);
     ASSERT_NE(cached->cache(), nullptr);
@@ -245,7 +244,7 @@ TEST(DeviceEngine, ARefusedTypeLeavesTheOthersTheirSlots) {
   const auto expected = prompt_and_decode(*make_engine(describe(path), options_with("")), 9);
   EngineOptions options = options_with("emu:clock=virtual,refuse_type=q8_0");
   options.cache_bytes = half_cache(path);
-  options.cache = {.cpu_share = 0};
+  options.cache = {.rules = {.cpu_share = 0}};
   const auto engine = make_engine(describe(path), options);
   ASSERT_NE(engine, nullptr);
   ASSERT_NE(engine->cache(), nullptr);
@@ -256,7 +255,7 @@ TEST(DeviceEngine, ARefusedTypeLeavesTheOthersTheirSlots) {
 
 TEST(DeviceEngine, PromptsInSeveralUbatchesAreTheSameBits) {
   EngineOptions options = options_with("");
-  options.n_ubatch = 64;
+  options.context.n_ubatch = 64;
   const auto alone = make_engine(describe(model_of("qwen3moe")), options);
   options.device = "emu";
   const auto engine = make_engine(describe(model_of("qwen3moe")), options);

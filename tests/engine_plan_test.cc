@@ -68,8 +68,8 @@ TEST(EnginePlan, CountsWhatIsAllocatedAndFillsTheDevice) {
 TEST(EnginePlan, PutsTheLayersThatFitOnTheDevice) {
   const auto path = model_of("qwen3moe");
   EngineOptions options = auto_cache("");
-  options.n_ctx = 4096;
-  options.n_ubatch = 32;
+  options.context.n_ctx = 4096;
+  options.context.n_ubatch = 32;
   const auto alone = make_engine(describe(path), options);
   const auto expected = run_script(*alone);
   std::set<int64_t> seen;
@@ -92,8 +92,8 @@ TEST(EnginePlan, RefusesWithNumbersAndAdvice) {
   const auto path = model_of("qwen3moe");
   EngineOptions options = cache_options("emu:mib=16", mib(1));
   options.n_gpu_layers = kLayers + 1;
-  options.n_ubatch = 32;
-  options.n_ctx = 1 << 14;
+  options.context.n_ubatch = 32;
+  options.context.n_ctx = 1 << 14;
   const auto too_much_context = engine::Engine::create(describe(path), options);
   ASSERT_FALSE(too_much_context);
   EXPECT_EQ(too_much_context.error().code, ErrorCode::kOutOfMemory);
@@ -101,7 +101,7 @@ TEST(EnginePlan, RefusesWithNumbersAndAdvice) {
   EXPECT_THAT(too_much_context.error().message, HasSubstr("-c "));
 
   options = cache_options("emu:mib=12", mib(1));
-  options.n_ubatch = 32;
+  options.context.n_ubatch = 32;
   options.headroom = mib(10);
   options.n_gpu_layers = kLayers + 1;
   const auto headroom = engine::Engine::create(describe(path), options);
@@ -111,7 +111,7 @@ TEST(EnginePlan, RefusesWithNumbersAndAdvice) {
   int n_refused = 0;
   for (int mib = 2; mib <= 16; ++mib) {
     options = cache_options("emu:mib=" + std::to_string(mib), budget_for(path, kLayers * kExperts));
-    options.n_ubatch = 32;
+    options.context.n_ubatch = 32;
     const auto asked = engine::Engine::create(describe(path), options);
     if (asked) continue;
     const std::string& message = asked.error().message;
@@ -215,15 +215,15 @@ TEST(DefaultContext, IsTheLongestThatTheBudgetAllows) {
 TEST(DefaultContext, IsWhatTheModelWasTrainedForPerSequence) {
   const TemporaryFolder folder;
   const std::string path = long_model(folder, 5000);
-  EngineOptions options{.n_threads = 1, .n_ubatch = 16, .n_sequences = 3};
+  EngineOptions options{.n_threads = 1, .context = {.n_ubatch = 16, .n_sequences = 3}};
   const auto engine = make_engine(describe(path), options);
   ASSERT_NE(engine, nullptr);
   EXPECT_EQ(engine->n_ctx(), 15000);
   EXPECT_EQ(engine->n_ctx_sequence(), 5000);
   EXPECT_TRUE(engine->has_default_context());
-  options.most_default_context = 4096;
+  options.context.most_default_context = 4096;
   EXPECT_EQ(make_engine(describe(path), options)->n_ctx(), 3 * 4096);
-  options.n_ctx = 600;  // who asks gets it, for all together
+  options.context.n_ctx = 600;  // who asks gets it, for all together
   const auto asked = make_engine(describe(path), options);
   EXPECT_EQ(asked->n_ctx(), 600);
   EXPECT_EQ(asked->n_ctx_sequence(), 600);
@@ -235,7 +235,7 @@ TEST(DefaultContext, TakesAQuarterOfTheDeviceAndIsWhatWasPlanned) {
     const std::string path = long_model(folder, 1 << 20, architecture);
     for (const int mib : {160, 320}) {
       for (const bool with_cache : {false, true}) {
-        EngineOptions options{.n_threads = 1, .n_ubatch = 32, .n_sequences = 4};
+        EngineOptions options{.n_threads = 1, .context = {.n_ubatch = 32, .n_sequences = 4}};
         options.load.repack = false;
         options.device = "emu:clock=virtual,mib=" + std::to_string(mib);
         if (with_cache) options.cache_bytes.reset();
@@ -259,7 +259,7 @@ TEST(DefaultContext, TakesAQuarterOfTheDeviceAndIsWhatWasPlanned) {
 TEST(DefaultContext, IsSharedWhereMemoryIsShort) {
   const TemporaryFolder folder;
   const std::string path = long_model(folder, 1 << 20);
-  EngineOptions options{.n_threads = 1, .n_ubatch = 32, .n_sequences = 4};
+  EngineOptions options{.n_threads = 1, .context = {.n_ubatch = 32, .n_sequences = 4}};
   options.load.repack = false;
   options.device = "emu:clock=virtual,mib=48";
   const auto engine = make_engine(describe(path), options);
@@ -281,11 +281,13 @@ TEST(DefaultContext, HostMemoryIsCountedAsItIsTaken) {
     const std::string path = long_model(folder, 1 << 16, architecture);
     const auto description = describe(path);
     for (const bool flash : {true, false}) {
-      EngineOptions options{.n_threads = 1, .n_ctx = 8192, .n_ubatch = 64, .n_sequences = 2};
-      options.flash_attention = flash ? engine::FlashAttention::kOn : engine::FlashAttention::kOff;
+      EngineOptions options{.n_threads = 1,
+                            .context = {.n_ctx = 8192, .n_ubatch = 64, .n_sequences = 2}};
+      options.context.flash_attention =
+          flash ? engine::FlashAttention::kOn : engine::FlashAttention::kOff;
       const auto engine = make_engine(describe(path), options);
       ASSERT_NE(engine, nullptr);
-      const auto counted = engine::host_context_bytes(description.spec, options, {}, flash);
+      const auto counted = engine::host_context_bytes(description.spec, options.context, {}, flash);
       ASSERT_TRUE(counted.has_value());
       // And the mask, and the scores where there are some.
       EXPECT_GT(*counted, engine->kv().n_bytes()) << architecture;
@@ -325,7 +327,8 @@ class RepackedBaseline : public testing::Test {
                                             .expert_type = GGML_TYPE_Q4_0},
                                            path_));
     // A device so slow that the CPU is always better, and room for some of the experts.
-    options_ = {.n_threads = 1, .n_ctx = 256, .n_ubatch = 16, .device = "emu:us=2000,mib=16"};
+    options_ = {
+        .n_threads = 1, .context = {.n_ctx = 256, .n_ubatch = 16}, .device = "emu:us=2000,mib=16"};
     options_.cache_bytes.reset();
     options_.may_repack_instead = true;
     options_.repacked_ratio = 0.5;
@@ -351,7 +354,7 @@ TEST_F(RepackedBaseline, IsNotUsedIfItIsSlowerOrACacheIsAskedFor) {
   EngineOptions with_size = options_;
   with_size.cache_bytes = mib(8);
   EngineOptions with_share = options_;
-  with_share.cache.cpu_share = 0.5;
+  with_share.cache.rules.cpu_share = 0.5;
   for (const EngineOptions& options : {slower, with_size, with_share}) {
     const auto engine = make_engine(describe(path_), options);
     ASSERT_NE(engine, nullptr);

@@ -35,7 +35,7 @@ std::vector<int32_t> some_ids(size_t n, int64_t n_vocab, uint64_t seed = 1) {
 
 // One thread: the suite runs beside others on two cores.
 EngineOptions plain_options() {
-  return {.n_threads = 1, .n_ctx = 512, .n_outputs = 512, .load = {.repack = false}};
+  return {.n_threads = 1, .context = {.n_ctx = 512, .n_outputs = 512}, .load = {.repack = false}};
 }
 
 class EngineTest : public testing::Test {
@@ -97,7 +97,7 @@ TEST_F(EngineTest, UbatchesDoNotChangeTheMeaning) {
   EngineOptions options = plain_options();
   const auto whole = logits_with(options, ids);
   for (const int32_t n_ubatch : {1, 7, 64}) {
-    options.n_ubatch = n_ubatch;
+    options.context.n_ubatch = n_ubatch;
     EXPECT_LT(nmse(logits_with(options, ids), whole), kOtherPathNmse) << n_ubatch;
   }
 }
@@ -122,17 +122,17 @@ TEST_F(EngineTest, OnlyTheWantedLogitsAreComputed) {
 TEST_F(EngineTest, FlashAttentionAndCacheTypesAgree) {
   const auto ids = some_ids(100, 256);
   EngineOptions options = plain_options();
-  options.flash_attention = FlashAttention::kOff;
-  options.key_type = options.value_type = GGML_TYPE_F32;
+  options.context.flash_attention = FlashAttention::kOff;
+  options.context.key_type = options.context.value_type = GGML_TYPE_F32;
   const auto exact = logits_with(options, ids);
-  options.flash_attention = FlashAttention::kOn;
+  options.context.flash_attention = FlashAttention::kOn;
   EXPECT_LT(nmse(logits_with(options, ids), exact), kOtherPathNmse);
-  options.key_type = options.value_type = GGML_TYPE_F16;
+  options.context.key_type = options.context.value_type = GGML_TYPE_F16;
   EXPECT_LT(nmse(logits_with(options, ids), exact), kOtherPathNmse);
-  options.key_type = options.value_type = GGML_TYPE_Q8_0;
+  options.context.key_type = options.context.value_type = GGML_TYPE_Q8_0;
   EXPECT_LT(nmse(logits_with(options, ids), exact), kQuantizedCacheNmse);
-  options.flash_attention = FlashAttention::kOff;
-  options.value_type = GGML_TYPE_F16;
+  options.context.flash_attention = FlashAttention::kOff;
+  options.context.value_type = GGML_TYPE_F16;
   EXPECT_LT(nmse(logits_with(options, ids), exact), kQuantizedCacheNmse);
 }
 
@@ -227,7 +227,7 @@ TEST_F(EngineTest, AFailedBatchChangesNothing) {
 
 TEST_F(EngineTest, TheContextCanBeFilledToTheLastPosition) {
   EngineOptions options = plain_options();
-  options.n_ctx = 300;  // not a whole bucket
+  options.context.n_ctx = 300;  // not a whole bucket
   const auto engine = make_engine(describe(model()), options);
   decode(*engine, as_batch(some_ids(300, 256), false));
   const auto result = engine->decode(as_batch(some_ids(1, 256), false, 300));
@@ -246,15 +246,16 @@ TEST_F(EngineTest, RefusesOptionsThatDoNotGoTogether) {
   };
   expect_error(
       [](EngineOptions& o) {
-        o.flash_attention = FlashAttention::kOff;
-        o.value_type = GGML_TYPE_Q8_0;
+        o.context.flash_attention = FlashAttention::kOff;
+        o.context.value_type = GGML_TYPE_Q8_0;
       },
       "q8_0 with flash attention off");
-  expect_error([](EngineOptions& o) { o.key_type = GGML_TYPE_Q4_K; }, "expected f32, f16 or q8_0");
-  expect_error([](EngineOptions& o) { o.n_ctx = -5; }, "context: found -5");
-  expect_error([](EngineOptions& o) { o.n_ctx = 1 << 28; }, "the machine has");
+  expect_error([](EngineOptions& o) { o.context.key_type = GGML_TYPE_Q4_K; },
+               "expected f32, f16 or q8_0");
+  expect_error([](EngineOptions& o) { o.context.n_ctx = -5; }, "context: found -5");
+  expect_error([](EngineOptions& o) { o.context.n_ctx = 1 << 28; }, "the machine has");
   expect_error([](EngineOptions& o) { o.n_threads = 1000; }, "threads: found 1000");
-  expect_error([](EngineOptions& o) { o.n_ubatch = 0; }, "ubatch: found 0");
+  expect_error([](EngineOptions& o) { o.context.n_ubatch = 0; }, "ubatch: found 0");
 }
 
 TEST_F(EngineTest, RandomModelsAreTheSameForASeed) {
@@ -287,7 +288,8 @@ TEST_F(EngineTest, RandomModelsRefuseWhatCannotBe) {
 }
 
 TEST(DemoModel, LoadsWhole) {
-  const auto engine = make_engine(describe(demo_model()), {.n_threads = 1, .n_ctx = 256});
+  const auto engine =
+      make_engine(describe(demo_model()), {.n_threads = 1, .context = {.n_ctx = 256}});
   ASSERT_NE(engine, nullptr);
   EXPECT_EQ(engine->spec().router.n_expert, 64);
   EXPECT_TRUE(engine->model().report().unused.empty());

@@ -58,23 +58,21 @@ inline GoldenRun run_golden(engine::ModelDescription description, const Golden& 
                             const std::string& device = "", Bytes cache = {}, double share = 0.5,
                             const std::function<void(engine::EngineOptions&)>& change = {}) {
   GoldenRun run;
-  engine::EngineOptions options{
-      .n_threads = 1,
-      .n_ctx = 256,
-      .n_outputs = 512,
-      .flash_attention = engine::FlashAttention::kOff,
-      .key_type = GGML_TYPE_F32,
-      .value_type = GGML_TYPE_F32,
-      .load = {.repack = false},
-      .device = device,
-      .observe_routing =
-          [&run](int64_t layer, std::span<const int32_t> ids, int64_t) {
-            auto& all = run.routing[std::to_string(layer)];
-            all.insert(all.end(), ids.begin(), ids.end());
-          },
-      .cache_bytes = cache,
-      .cache = {.cpu_share = share},
-  };
+  engine::EngineOptions options{.n_threads = 1,
+                                .context = {.n_ctx = 256,
+                                            .n_outputs = 512,
+                                            .flash_attention = engine::FlashAttention::kOff,
+                                            .key_type = GGML_TYPE_F32,
+                                            .value_type = GGML_TYPE_F32},
+                                .load = {.repack = false},
+                                .device = device,
+                                .observe_routing =
+                                    [&run](int64_t layer, std::span<const int32_t> ids, int64_t) {
+                                      auto& all = run.routing[std::to_string(layer)];
+                                      all.insert(all.end(), ids.begin(), ids.end());
+                                    },
+                                .cache_bytes = cache,
+                                .cache = {.rules = {.cpu_share = share}}};
   if (change) change(options);
   const auto engine = make_engine(std::move(description), options);
   if (engine == nullptr) return run;

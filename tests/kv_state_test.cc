@@ -99,13 +99,13 @@ class KvState : public testing::Test {
       }
     }
     return make_engine(describe(path), {.n_threads = 1,
-                                        .n_ctx = c.n_ctx,
-                                        .n_ubatch = 16,
-                                        .n_outputs = 16,
-                                        .n_window_cells = c.n_window_cells,
-                                        .flash_attention = c.flash_attention,
-                                        .key_type = c.type,
-                                        .value_type = c.type,
+                                        .context = {.n_ctx = c.n_ctx,
+                                                    .n_ubatch = 16,
+                                                    .n_outputs = 16,
+                                                    .n_window_cells = c.n_window_cells,
+                                                    .flash_attention = c.flash_attention,
+                                                    .key_type = c.type,
+                                                    .value_type = c.type},
                                         .load = {.repack = false},
                                         .device = c.device,
                                         .n_gpu_layers = c.n_gpu_layers});

@@ -109,15 +109,16 @@ TEST_P(LostFile, FailsEverythingWhereAllIsLost) {
   EXPECT_FALSE(engine_->save_sequence(0));
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Table, LostFile,
-    testing::Values(EngineOptions{.n_threads = 1, .n_ctx = 256, .load = {.repack = false}},
-                    EngineOptions{.n_threads = 2,
-                                  .n_ctx = 256,
-                                  .load = {.repack = false},
-                                  .device = "emu:clock=virtual",
-                                  .cache_bytes = Bytes{600'000}}),
-    [](const auto& p) { return p.param.device.empty() ? "cpu" : "device"; });
+INSTANTIATE_TEST_SUITE_P(Table, LostFile,
+                         testing::Values(EngineOptions{.n_threads = 1,
+                                                       .context = {.n_ctx = 256},
+                                                       .load = {.repack = false}},
+                                         EngineOptions{.n_threads = 2,
+                                                       .context = {.n_ctx = 256},
+                                                       .load = {.repack = false},
+                                                       .device = "emu:clock=virtual",
+                                                       .cache_bytes = Bytes{600'000}}),
+                         [](const auto& p) { return p.param.device.empty() ? "cpu" : "device"; });
 
 TEST(LostFileTest, WhatIsInMemoryIsNotAffected) {
   const TemporaryFolder folder;
@@ -125,7 +126,7 @@ TEST(LostFileTest, WhatIsInMemoryIsNotAffected) {
   ASSERT_TRUE(engine::write_random_model({.n_layer = 2, .n_vocab = kVocabulary}, path));
   const auto engine = make_engine(
       describe(path), {.n_threads = 1,
-                       .n_ctx = 256,
+                       .context = {.n_ctx = 256},
                        .load = {.load_mode = engine::LoadMode::kPinned, .repack = false}});
   ASSERT_NE(engine, nullptr);
   const std::vector<int32_t> ids = {1, 2, 3};
@@ -145,7 +146,7 @@ TEST(LostFileTest, LoadingNamesTheFile) {
     std::filesystem::resize_file(path, n_bytes / 2);
     const auto engine = engine::Engine::create(
         std::move(description),
-        {.n_threads = 1, .n_ctx = 256, .load = {.load_mode = mode, .repack = false}});
+        {.n_threads = 1, .context = {.n_ctx = 256}, .load = {.load_mode = mode, .repack = false}});
     ASSERT_FALSE(engine);
     EXPECT_EQ(engine.error().code, ErrorCode::kIo);
     EXPECT_THAT(engine.error().message, HasSubstr("model.gguf: found "));

@@ -53,11 +53,11 @@ RandomModelOptions exact(const std::string& architecture) {
 
 EngineOptions exact_options(FlashAttention flash_attention = FlashAttention::kOff) {
   return {.n_threads = 1,
-          .n_ctx = 512,
-          .n_outputs = 512,
-          .flash_attention = flash_attention,
-          .key_type = GGML_TYPE_F32,
-          .value_type = GGML_TYPE_F32,
+          .context = {.n_ctx = 512,
+                      .n_outputs = 512,
+                      .flash_attention = flash_attention,
+                      .key_type = GGML_TYPE_F32,
+                      .value_type = GGML_TYPE_F32},
           .load = {.repack = false}};
 }
 
@@ -166,9 +166,9 @@ TEST_F(ModelForms, TheLatentCacheMayBeRounded) {
   const auto expected = logits_of(file);
   for (const FlashAttention flash_attention : {FlashAttention::kOff, FlashAttention::kOn}) {
     EngineOptions options = exact_options(flash_attention);
-    options.key_type = GGML_TYPE_F16;
+    options.context.key_type = GGML_TYPE_F16;
     EXPECT_LT(nmse(logits_of(file, options), expected), kOtherPathNmse);
-    options.key_type = GGML_TYPE_Q8_0;
+    options.context.key_type = GGML_TYPE_Q8_0;
     EXPECT_LT(nmse(logits_of(file, options), expected), kQuantizedCacheNmse);
   }
 }
@@ -362,7 +362,7 @@ TEST_F(ModelForms, WindowsAndLatentsDoNotDependOnTheUbatch) {
       EngineOptions options = exact_options(flash_attention);
       const auto whole = logits_of(file, options);
       for (const int32_t n_ubatch : {1, 7, 16}) {
-        options.n_ubatch = n_ubatch;
+        options.context.n_ubatch = n_ubatch;
         EXPECT_LT(nmse(logits_of(file, options), whole), kOtherFormNmse) << architecture;
       }
     }
@@ -402,7 +402,7 @@ class EveryArchitecture : public ModelForms {
     file.write(path());
     HOTSET_TRY(engine::ModelDescription description, engine::describe_model(path()));
     EngineOptions options = exact_options();
-    options.n_ctx = 64;
+    options.context.n_ctx = 64;
     HOTSET_TRY(const auto engine, engine::Engine::create(std::move(description), options));
     HOTSET_TRY([[maybe_unused]] const auto result,
                engine->decode(as_batch(std::vector<int32_t>{0, 1, 2}, true)));

@@ -47,7 +47,7 @@ class Decoder {
  public:
   Decoder(const std::string& device, Bytes cache) {
     engine::EngineOptions options = cache_options(device, cache);
-    options.n_ctx = kContext;
+    options.context.n_ctx = kContext;
     engine_ = make_engine(describe(model_of("qwen3moe")), options);
     HOTSET_CHECK(engine_ != nullptr);
     start_us_ = engine_->device()->now_us();

@@ -89,12 +89,12 @@ class NumberFaults : public testing::TestWithParam<Case> {
                                             engine::RoutingObserver observer = {}) const {
     const Case& c = GetParam();
     EngineOptions options{.n_threads = 1,
-                          .n_ctx = 256,
-                          .n_ubatch = 128,
-                          .n_outputs = 128,
-                          .flash_attention = c.flash_attention,
-                          .key_type = c.kv_type,
-                          .value_type = c.kv_type,
+                          .context = {.n_ctx = 256,
+                                      .n_ubatch = 128,
+                                      .n_outputs = 128,
+                                      .flash_attention = c.flash_attention,
+                                      .key_type = c.kv_type,
+                                      .value_type = c.kv_type},
                           .load = {.repack = false},
                           .device = c.device,
                           .observe_routing = std::move(observer)};

@@ -111,9 +111,9 @@ class Script {
   explicit Script(const Case& what) : what_(what), path_(model()) {
     if (what.n_slots > 0) budget_ = budget_for(path_, what.n_slots);
     options_ = cache_options(what.device, budget_);
-    options_.n_ubatch = 16;
-    options_.n_outputs = 1;
-    options_.cache.cpu_share = 0.5;
+    options_.context.n_ubatch = 16;
+    options_.context.n_outputs = 1;
+    options_.cache.rules.cpu_share = 0.5;
   }
 
   Status load() {
@@ -143,7 +143,7 @@ class Script {
   Status change_cache() {
     if (what_.n_slots == 0) return {};
     engine::CacheOptions cache;
-    cache.cpu_share = 0.25;
+    cache.rules.cpu_share = 0.25;
     return engine_->set_cache(budget_, cache);
   }
   // Whether there is something to compute with; what it says of the tokens does not matter.

@@ -16,7 +16,7 @@ using testing::HasSubstr;
 
 constexpr const char* kEmu = "emu:clock=virtual,us=1";
 
-engine::CacheOptions fixed(double share) { return {.cpu_share = share}; }
+engine::CacheOptions fixed(double share) { return {.rules = {.cpu_share = share}}; }
 
 struct Outcome {
   std::vector<float> logits;
@@ -84,14 +84,14 @@ TEST(SetCache, RefusesWhatWasNotPlanned) {
   EXPECT_EQ(too_much.error().code, ErrorCode::kOutOfMemory);
   EXPECT_THAT(too_much.error().message, HasSubstr("expected at most"));
   engine::CacheOptions other_batch;
-  other_batch.max_decode_tokens = 7;
+  other_batch.rules.cache_batch = 7;
   const auto batch = engine->set_cache(budget_for(path, 5), other_batch);
   ASSERT_FALSE(batch);
   EXPECT_THAT(batch.error().message, HasSubstr("--moe-cache-batch: found 7, expected 32"));
   // Nothing has changed.
   EXPECT_FALSE(decode(*engine, test::as_batch(test::some_ids(3, 1), false)).empty());
 
-  const auto bad_policy = engine->set_cache(budget_for(path, 5), {.policy = "nonsense"});
+  const auto bad_policy = engine->set_cache(budget_for(path, 5), {.rules = {.policy = "nonsense"}});
   ASSERT_FALSE(bad_policy);
   // Now there is no cache and no executor.
   const auto batch_of_one = test::as_batch(test::some_ids(1, 1), false, engine->next_position(0));

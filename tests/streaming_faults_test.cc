@@ -49,9 +49,9 @@ const std::vector<Split> kSplits = {{"share 0", 0.0, kFastLink},
 
 EngineOptions streaming_options(const std::string& device, Bytes cache, const Split& split = {}) {
   EngineOptions options = cache_options(device, cache);
-  options.n_ubatch = kUbatch;
-  options.cache.cpu_share = split.share;
-  options.cache.rates = split.rates;
+  options.context.n_ubatch = kUbatch;
+  options.cache.rules.cpu_share = split.share;
+  options.cache.rules.rates = split.rates;
   return options;
 }
 

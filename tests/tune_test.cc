@@ -62,7 +62,7 @@ class TuneGrid : public testing::TestWithParam<Machine> {};
 // The fastest of all settings, in ms per token.
 double exhaustive_best(measure::TuneMeasure& measure) {
   double best = HUGE_VAL;
-  const auto consider = [&](Bytes cache, const sim::CpuShare& share) {
+  const auto consider = [&](Bytes cache, lanes::CpuShare share) {
     const auto m = measure.run(cache, share);
     ASSERT_TRUE(m) << m.error().message;
     best = std::min(best, m->ms_per_token);
@@ -70,9 +70,9 @@ double exhaustive_best(measure::TuneMeasure& measure) {
   const Bytes most = measure.most_cache();
   for (const Bytes cache : test::values<Bytes>({most, sim::round_cache_size(most / 2)}, 1)) {
     for (const double share : test::values<double>({0, 0.25, 0.5, 0.75, 0.9, 1}, 3)) {
-      consider(cache, {.fixed = share});
+      consider(cache, share);
     }
-    consider(cache, {.is_auto = true});
+    consider(cache, {});
   }
   consider({}, {});
   return best;
@@ -333,13 +333,12 @@ measure::TuneOutcome outcome_of(const std::string& name) {
   EXPECT_TRUE(result) << result.error().message;
   outcome.result = *std::move(result);
   // The measurement of what is recommended is what was predicted, exactly.
-  const Status chosen =
-      choose(outcome, [&](Bytes cache, const sim::CpuShare& share) -> Result<double> {
-        for (const auto& p : outcome.result->table) {
-          if (p.cache == cache && p.share == share) return p.ms_per_token;
-        }
-        return make_error(ErrorCode::kInternal, "not in the table");
-      });
+  const Status chosen = choose(outcome, [&](Bytes cache, lanes::CpuShare share) -> Result<double> {
+    for (const auto& p : outcome.result->table) {
+      if (p.cache == cache && p.share == share) return p.ms_per_token;
+    }
+    return make_error(ErrorCode::kInternal, "not in the table");
+  });
   EXPECT_TRUE(chosen);
   return outcome;
 }
@@ -409,7 +408,7 @@ TEST(Tune, RecommendsNothingFromRunsThatDoNotFit) {
 TEST(Tune, SaysWhereEveryRunWithACacheWasSlower) {
   measure::TuneOutcome outcome = outcome_of("unphysical");
   ASSERT_LE(outcome.result->fit->worst_error, 0.1);
-  const auto never = [](Bytes, const sim::CpuShare&) -> Result<double> {
+  const auto never = [](Bytes, lanes::CpuShare) -> Result<double> {
     return make_error(ErrorCode::kInternal, "nothing is to be measured");
   };
   const double fastest_ms =

@@ -34,13 +34,13 @@ std::vector<int32_t> some_ids(size_t n, uint64_t seed = 3) {
 
 EngineOptions options_of(int32_t n_window_cells, FlashAttention flash_attention) {
   return {.n_threads = 1,
-          .n_ctx = 1024,
-          .n_ubatch = kUbatch,
-          .n_outputs = kUbatch,
-          .n_window_cells = n_window_cells,
-          .flash_attention = flash_attention,
-          .key_type = GGML_TYPE_F32,
-          .value_type = GGML_TYPE_F32,
+          .context = {.n_ctx = 1024,
+                      .n_ubatch = kUbatch,
+                      .n_outputs = kUbatch,
+                      .n_window_cells = n_window_cells,
+                      .flash_attention = flash_attention,
+                      .key_type = GGML_TYPE_F32,
+                      .value_type = GGML_TYPE_F32},
           .load = {.repack = false}};
 }
 
@@ -195,7 +195,7 @@ TEST_F(WindowCells, MoreSequencesThanWerePlannedForAreRefused) {
   EngineOptions options = options_of(kWindow + kUbatch - 2, FlashAttention::kOff);
   EXPECT_FALSE(engine::Engine::create(describe(path()), options));
   options = options_of(0, FlashAttention::kOff);
-  options.n_sequences = 65;
+  options.context.n_sequences = 65;
   EXPECT_FALSE(engine::Engine::create(describe(path()), options));
 }
 
@@ -218,8 +218,8 @@ class WindowGolden : public LogitsGolden {};
 TEST_P(WindowGolden, IsMet) {
   for (const char* device : {"", "emu:clock=virtual"}) {
     const GoldenRun run = run_golden(description(), golden_, device, {}, 0.5, [](auto& options) {
-      options.n_ubatch = options.n_outputs = 16;
-      options.n_window_cells = 24;
+      options.context.n_ubatch = options.context.n_outputs = 16;
+      options.context.n_window_cells = 24;
     });
     EXPECT_LT(nmse(run.logits, golden_.logits), kOtherCellsNmse);
     EXPECT_EQ(run.greedy, golden_.greedy);

@@ -107,11 +107,12 @@ void add_bench_command(CLI::App& app, int& exit_status) {
   command->add_flag_callback(
       "--no-warm-up", [o] { o->warm_up = false; },
       "Do not compute each test once before timing it");
-  command->add_option("--text", o->text_file, "Text to compute instead of the built-in one")
+  command->add_option("--text", o->tokens.text_path, "Text to compute instead of the built-in one")
       ->type_name("FILE");
-  command->add_flag("--random-tokens", o->random_tokens,
+  command->add_flag("--random-tokens", o->tokens.random,
                     "Compute uniformly random tokens: they route unlike text");
-  command->add_option("-s,--seed", o->seed, "Seed of the random tokens")->capture_default_str();
+  command->add_option("-s,--seed", o->tokens.random_seed, "Seed of the random tokens")
+      ->capture_default_str();
   const auto format = [&](const char* name, measure::BenchFormat value, const char* help) {
     return command->add_flag_callback(name, [o, value] { o->format = value; }, help);
   };

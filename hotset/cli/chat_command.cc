@@ -90,7 +90,7 @@ Status Chat::start() {
   }
   HOTSET_TRY(const Sampling sampling, make_sampling(options_));
   HOTSET_TRY(engine::EngineOptions engine_flags, engine_options(options_.model));
-  engine_flags.n_sequences = 1;
+  engine_flags.context.n_sequences = 1;
   HOTSET_TRY(engine::Sampler sampler, engine::Sampler::create(sampling.options));
   std::optional<text::ChatTemplate> chat_template;
   HOTSET_TRY(

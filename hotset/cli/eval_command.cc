@@ -91,10 +91,10 @@ Status Evaluation::start() {
                       options_.n_generate);
   }
   HOTSET_TRY(engine::EngineOptions engine_flags, engine_options(options_.model));
-  engine_flags.n_outputs = engine_flags.n_ubatch;
-  engine_flags.n_sequences = 1;
+  engine_flags.context.n_outputs = engine_flags.context.n_ubatch;
+  engine_flags.context.n_sequences = 1;
   // Perplexity depends on it, so it must not depend on how much memory is free.
-  engine_flags.most_default_context = engine::kLeastContext;
+  engine_flags.context.most_default_context = engine::kLeastContext;
   if (!options_.routing_out.empty()) {
     engine_flags.observe_routing = [this](int64_t layer, std::span<const int32_t> ids, int64_t) {
       auto& all = routing_[layer];

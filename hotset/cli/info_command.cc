@@ -185,7 +185,7 @@ void print_plan(const engine::EnginePlan& plan) {
 // The plan is shown even where it does not fit.
 Status show_plan(engine::ModelDescription& model, const InfoOptions& options) {
   HOTSET_TRY(engine::EngineOptions engine_flags, engine_options(options.planned));
-  engine_flags.n_sequences = 1;  // as `hotset run` has it
+  engine_flags.context.n_sequences = 1;  // as `hotset run` has it
   HOTSET_TRY(engine_flags.device, measure::choose_device(options.planned.device));
   HOTSET_TRY(const engine::EnginePlan plan,
              engine::plan_without_loading(model, std::move(engine_flags)));

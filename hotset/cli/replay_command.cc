@@ -17,37 +17,25 @@ namespace hotset::cli {
 namespace {
 
 constexpr double kDefaultPercents[] = {5, 10, 20, 30, 40};
-constexpr int64_t kDefaultSkipTokens = 100;
 
-Result<sim::CpuShare> parse_share(const std::string& text) {
-  if (text == "auto") return sim::CpuShare{.is_auto = true};
+Result<lanes::CpuShare> parse_share(const std::string& text) {
+  if (text == "auto") return lanes::CpuShare();
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size()) {
     return make_error(ErrorCode::kInvalidArgument,
                       "--share: found \"{}\", expected a number from 0 to 1, or auto", text);
   }
-  return sim::CpuShare{.fixed = value};
+  return lanes::CpuShare(value);
 }
 
 }  // namespace
 
 Result<sim::MatrixOptions> matrix_options(const ReplayCommandOptions& options) {
-  HOTSET_TRY(const std::optional<int32_t> max_decode_tokens, measure::parse_batch(options.batch));
-  sim::MatrixOptions matrix{.traces = options.traces,
-                            .policies = options.policies,
-                            .sizes = {},
-                            .shares = {},
-                            .skip_tokens = options.skip_tokens.value_or(
-                                options.compat_zero_slots ? 0 : kDefaultSkipTokens),
-                            .max_decode_tokens = max_decode_tokens,
-                            .fills = options.fills,
-                            .compat_zero_slots = options.compat_zero_slots,
-                            .profile_trace = options.profile_trace,
-                            .rates = options.rates,
-                            .n_threads = options.n_threads};
-  for (const std::string& text : options.shares) {
-    HOTSET_TRY(const sim::CpuShare share, parse_share(text));
+  sim::MatrixOptions matrix = options.matrix;
+  HOTSET_TRY(matrix.rules.cache_batch, measure::parse_batch(options.batch_text));
+  for (const std::string& text : options.share_texts) {
+    HOTSET_TRY(const lanes::CpuShare share, parse_share(text));
     matrix.shares.push_back(share);
   }
   for (const double mib : options.cache_mib) {
@@ -67,7 +55,7 @@ Result<sim::MatrixOptions> matrix_options(const ReplayCommandOptions& options) {
 Result<std::string> run_replay(const ReplayCommandOptions& options) {
   HOTSET_TRY(sim::MatrixOptions matrix, matrix_options(options));
   measure::warn_of_threads("--threads",
-                           static_cast<int>(std::min<size_t>(options.n_threads, 1 << 20)));
+                           static_cast<int>(std::min<size_t>(matrix.n_workers, 1 << 20)));
   const InterruptScope interrupt;
   matrix.cancelled = &InterruptScope::flag();
   std::vector<sim::MatrixRow> rows;

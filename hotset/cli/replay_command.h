@@ -18,18 +18,14 @@ namespace hotset::cli {
 enum class ReplayFormat { kTable, kCsv, kMarkdown, kJson };
 
 struct ReplayCommandOptions {
-  std::vector<std::string> traces = {};
-  std::vector<std::string> policies = {std::string(policy::kDefaultPolicy), "class_lru", "lru"};
-  std::vector<double> cache_mib = {};       // if both are empty: 5, 10, 20, 30 and 40%
-  std::vector<double> cache_pct = {};       // of the bytes of all experts
-  std::vector<std::string> shares = {"0"};  // "auto" or 0 to 1
-  std::optional<int64_t> skip_tokens = {};  // absent: 100, or 0 with compat_zero_slots
-  std::string batch = "auto";               // or 1 or more: lookups of more tokens are streamed
-  bool fills = true;                        // experts that the CPU computed may be copied
-  bool compat_zero_slots = false;
-  std::string profile_trace = {};  // for the policy `static`
-  lanes::LaneRates rates = lanes::kTypicalRates;
-  size_t n_threads = 0;  // 0: one per CPU that may be used
+  // Its sizes, shares and batch are those of the texts below.
+  sim::MatrixOptions matrix = {
+      .policies = {std::string(policy::kDefaultPolicy), "class_lru", "lru"},
+      .rules = {.rates = lanes::kTypicalRates}};
+  std::vector<double> cache_mib = {};            // if both are empty: 5, 10, 20, 30 and 40%
+  std::vector<double> cache_pct = {};            // of the bytes of all experts
+  std::vector<std::string> share_texts = {"0"};  // "auto" or 0 to 1
+  std::string batch_text = "auto";               // or 1 or more
   ReplayFormat format = ReplayFormat::kTable;
   std::string svg_path = {};  // empty: no picture
 };

@@ -68,13 +68,13 @@ TEST_P(ReferenceCounts, AreMatchedExactly) {
     sizes.insert(row.at("cache_mib").get<double>());
     shares.insert(row.at("cpu_share").get<double>());
   }
-  ReplayCommandOptions options{.traces = {folder + GetParam() + ".mct"},
-                               .policies = {"class_lru"},
+  ReplayCommandOptions options{.matrix = {.traces = {folder + GetParam() + ".mct"},
+                                          .policies = {"class_lru"},
+                                          .counted = {.compat_zero_slots = true}},
                                .cache_mib = {sizes.begin(), sizes.end()},
-                               .shares = {},
-                               .compat_zero_slots = true,
+                               .share_texts = {},
                                .format = ReplayFormat::kJson};
-  for (const double share : shares) options.shares.push_back(fmt::format("{}", share));
+  for (const double share : shares) options.share_texts.push_back(fmt::format("{}", share));
   const auto text = run_replay(options);
   ASSERT_TRUE(text) << text.error().message;
   std::map<std::pair<double, double>, nlohmann::json> rows;
@@ -103,11 +103,11 @@ INSTANTIATE_TEST_SUITE_P(ClassLru, ReferenceCounts,
 TEST(ReplayCommand, JsonHasTheAgreedFields) {
   trace::TestFolder folder;
   const std::string trace = synth_file(folder, "a.mct");
-  const auto text = run_replay({.traces = {trace},
-                                .policies = {"class_lru", "unbounded"},
-                                .cache_mib = {1.5},
-                                .shares = {"0", "0.25", "auto"},
-                                .format = ReplayFormat::kJson});
+  const auto text =
+      run_replay({.matrix = {.traces = {trace}, .policies = {"class_lru", "unbounded"}},
+                  .cache_mib = {1.5},
+                  .share_texts = {"0", "0.25", "auto"},
+                  .format = ReplayFormat::kJson});
   ASSERT_TRUE(text) << text.error().message;
   const auto rows = nlohmann::ordered_json::parse(*text);
   ASSERT_EQ(rows.size(), 6U);
@@ -134,20 +134,21 @@ TEST(ReplayCommand, JsonHasTheAgreedFields) {
 
 TEST(ReplayCommand, SkipsTokensUnlessAskedNotTo) {
   trace::TestFolder folder;
-  ReplayCommandOptions options{.traces = {synth_file(folder, "a.mct")}};
-  EXPECT_EQ(matrix_options(options)->skip_tokens, 100);
-  options.compat_zero_slots = true;
-  EXPECT_EQ(matrix_options(options)->skip_tokens, 0);
-  options.skip_tokens = 7;
-  EXPECT_EQ(matrix_options(options)->skip_tokens, 7);
+  ReplayCommandOptions options{
+      .matrix = {.traces = {synth_file(folder, "a.mct")}, .policies = {"lru"}}};
+  EXPECT_EQ(matrix_options(options)->counted.n_skipped(), 100);
+  options.matrix.counted.compat_zero_slots = true;
+  EXPECT_EQ(matrix_options(options)->counted.n_skipped(), 0);
+  options.matrix.counted.skip_tokens = 7;
+  EXPECT_EQ(matrix_options(options)->counted.n_skipped(), 7);
   EXPECT_EQ(matrix_options(options)->sizes.size(), 5U);
 }
 
 TEST(ReplayCommand, TablesHaveARowPerReplay) {
   trace::TestFolder folder;
   ReplayCommandOptions options{
-      .traces = {synth_file(folder, "a.mct"), synth_file(folder, "b,\"x.mct", 2)},
-      .policies = {"class_lru", "lru"},
+      .matrix = {.traces = {synth_file(folder, "a.mct"), synth_file(folder, "b,\"x.mct", 2)},
+                 .policies = {"class_lru", "lru"}},
       .cache_pct = {25, 50}};
   const auto table = lines_of(run_replay(options).value());
   ASSERT_GE(table.size(), 9U);
@@ -172,9 +173,9 @@ TEST(ReplayCommand, TablesHaveARowPerReplay) {
 TEST(ReplayCommand, DrawsAPicture) {
   trace::TestFolder folder;
   const auto text =
-      run_replay({.traces = {synth_file(folder, "a.mct"), synth_file(folder, "b&c.mct")},
-                  .policies = {"class_lru", "lru"},
-                  .shares = {"0", "0.5"},
+      run_replay({.matrix = {.traces = {synth_file(folder, "a.mct"), synth_file(folder, "b&c.mct")},
+                             .policies = {"class_lru", "lru"}},
+                  .share_texts = {"0", "0.5"},
                   .svg_path = folder.file("out.svg")});
   ASSERT_TRUE(text) << text.error().message;
   std::ifstream in(folder.file("out.svg"));
@@ -192,10 +193,10 @@ TEST(ReplayCommand, DrawsAPicture) {
 
 TEST(ReplayCommand, APictureOfOneSizeShowsPoints) {
   trace::TestFolder folder;
-  ASSERT_TRUE(run_replay({.traces = {synth_file(folder, "a.mct")},
-                          .policies = {"class_lru"},
-                          .cache_mib = {1},
-                          .svg_path = folder.file("out.svg")}));
+  ASSERT_TRUE(
+      run_replay({.matrix = {.traces = {synth_file(folder, "a.mct")}, .policies = {"class_lru"}},
+                  .cache_mib = {1},
+                  .svg_path = folder.file("out.svg")}));
   std::ifstream in(folder.file("out.svg"));
   const std::string svg{std::istreambuf_iterator<char>(in), {}};
   EXPECT_EQ(count_of(svg, "<polyline"), 0U);
@@ -211,12 +212,18 @@ TEST(ReplayCommand, SaysWhatIsWrong) {
     return text ? std::string("no error") : text.error().message;
   };
   for (const char* share : {"", "half", "0.5x", "1.5", "-0.1", "nan", "Auto"}) {
-    EXPECT_THAT(message({.traces = {trace}, .shares = {share}}), HasSubstr("hare")) << share;
+    EXPECT_THAT(
+        message({.matrix = {.traces = {trace}, .policies = {"lru"}}, .share_texts = {share}}),
+        HasSubstr("hare"))
+        << share;
   }
-  EXPECT_THAT(message({.traces = {trace}, .policies = {"mru"}}), HasSubstr("mru"));
-  EXPECT_THAT(message({.traces = {trace}, .cache_mib = {-1}}), HasSubstr("-1 MiB"));
-  EXPECT_THAT(message({.traces = {folder.file("none.mct")}}), HasSubstr("none.mct"));
-  EXPECT_THAT(message({.traces = {trace}, .svg_path = folder.file("no/such/folder.svg")}),
+  EXPECT_THAT(message({.matrix = {.traces = {trace}, .policies = {"mru"}}}), HasSubstr("mru"));
+  EXPECT_THAT(message({.matrix = {.traces = {trace}, .policies = {"lru"}}, .cache_mib = {-1}}),
+              HasSubstr("-1 MiB"));
+  EXPECT_THAT(message({.matrix = {.traces = {folder.file("none.mct")}, .policies = {"lru"}}}),
+              HasSubstr("none.mct"));
+  EXPECT_THAT(message({.matrix = {.traces = {trace}, .policies = {"lru"}},
+                       .svg_path = folder.file("no/such/folder.svg")}),
               HasSubstr("folder.svg"));
 }
 

@@ -44,49 +44,50 @@ void add_replay(CLI::App& app, int& exit_status) {
   auto o = std::make_shared<ReplayCommandOptions>();
   CLI::App* command =
       app.add_subcommand("replay", "What a cache would have done with the routing of a trace");
-  command->add_option("TRACE", o->traces, "Traces (MCT1)")->required();
-  add_list(*command, "--policy", o->policies,
+  command->add_option("TRACE", o->matrix.traces, "Traces (MCT1)")->required();
+  add_list(*command, "--policy", o->matrix.policies,
            fmt::format("Policies: {}; crf takes a half-life in tokens: crf:8",
                        fmt::join(policy::policy_names(), ", ")))
       ->capture_default_str();
   add_list(*command, "--cache-mib", o->cache_mib, "Cache sizes in MiB, over all devices");
   add_list(*command, "--cache-pct", o->cache_pct,
            "Cache sizes in percent of the bytes of all experts; without sizes 5,10,20,30,40");
-  add_list(*command, "--share", o->shares,
+  add_list(*command, "--share", o->share_texts,
            "Parts of the misses that the CPU computes: numbers from 0 to 1, or auto")
       ->capture_default_str();
-  command->add_option("--skip-tokens", o->skip_tokens,
+  command->add_option("--skip-tokens", o->matrix.counted.skip_tokens,
                       "First tokens of each layer that are not counted; 100, or 0 with "
                       "--compat-zero-slots");
   command
-      ->add_option("--moe-cache-batch", o->batch,
+      ->add_option("--moe-cache-batch", o->batch_text,
                    "Lookups of more tokens are streamed and evict nothing; auto: decided for each "
                    "by the costs with share auto, else 32")
       ->capture_default_str();
   command
-      ->add_option("--moe-cache-fills", o->fills,
+      ->add_option("--moe-cache-fills", o->matrix.rules.fills,
                    "Copy experts that the CPU computed in the background: on or off")
       ->transform(
           CLI::CheckedTransformer(std::map<std::string, bool>{{"on", true}, {"off", false}}))
       ->default_str("on");
-  command->add_flag("--compat-zero-slots", o->compat_zero_slots,
+  command->add_flag("--compat-zero-slots", o->matrix.counted.compat_zero_slots,
                     "Keep to the limits of the reference implementation, for its exact counts");
   command
-      ->add_option("--profile", o->profile_trace,
+      ->add_option("--profile", o->matrix.profile_trace,
                    "Trace that the policy static takes its hot set from; without it, from the "
                    "trace that it replays, in hindsight")
       ->type_name("TRACE");
+  auto& rates = o->matrix.rules.rates;
   const auto rate = [&](const char* name, double& value, const char* help) {
     command->add_option(name, value, help)->capture_default_str();
   };
-  rate("--link-gbps", o->rates.link_gb_per_s, "Host to device, GB/s");
-  rate("--launch-us", o->rates.launch_us, "Start of a copy, microseconds");
-  rate("--cpu-gbps", o->rates.cpu_gb_per_s, "Expert bytes that the CPU computes, GB/s");
-  rate("--turn-us", o->rates.turn_us, "Start of the CPU lane, microseconds");
-  rate("--device-gbps", o->rates.device_gb_per_s, "Expert bytes that the device computes, GB/s");
-  rate("--memory-gbps", o->rates.memory_gb_per_s, "Host memory, all readers together; 0: no limit");
+  rate("--link-gbps", rates->link_gb_per_s, "Host to device, GB/s");
+  rate("--launch-us", rates->launch_us, "Start of a copy, microseconds");
+  rate("--cpu-gbps", rates->cpu_gb_per_s, "Expert bytes that the CPU computes, GB/s");
+  rate("--turn-us", rates->turn_us, "Start of the CPU lane, microseconds");
+  rate("--device-gbps", rates->device_gb_per_s, "Expert bytes that the device computes, GB/s");
+  rate("--memory-gbps", rates->memory_gb_per_s, "Host memory, all readers together; 0: no limit");
   command
-      ->add_option("-t,--threads", o->n_threads,
+      ->add_option("-t,--threads", o->matrix.n_workers,
                    "Replays at a time; 0: one per CPU that may be used")
       ->capture_default_str();
   const auto format = [&](const char* name, ReplayFormat value, const char* help) {

@@ -71,7 +71,7 @@ Status Generation::start() {
   seed_ = sampling.seed;
   HOTSET_TRY(sampler_, engine::Sampler::create(sampling.options));
   HOTSET_TRY(engine::EngineOptions engine_flags, engine_options(options_.model));
-  engine_flags.n_sequences = 1;
+  engine_flags.context.n_sequences = 1;
   const double start_us = steady_clock().now_us();
   HOTSET_TRY(session_, measure::EngineSession::start(
                            options_.model, engine_flags,

@@ -148,8 +148,8 @@ class Service {
 };
 
 engine::EngineOptions Service::with_uses(engine::EngineOptions flags) {
-  flags.n_outputs = std::max(options_.n_parallel, server::kPromptRows);
-  flags.n_sequences = options_.n_parallel;
+  flags.context.n_outputs = std::max(options_.n_parallel, server::kPromptRows);
+  flags.context.n_sequences = options_.n_parallel;
   const bool may_cache = options_.run.model.device != "none" && flags.cache_bytes != Bytes{};
   if (may_cache) {
     flags.observe_routing = [this](int64_t layer, std::span<const int32_t> ids, int64_t n_tokens) {
@@ -224,16 +224,13 @@ Status Service::load() {
   for (const model::TensorInfo& tensor : engine.model().file().tensors()) {
     n_bytes += tensor.n_bytes.count;
   }
-  std::optional<server::CacheRules> rules;
-  if (const engine::CachedExperts* cache = engine.cache(); cache != nullptr) {
-    const engine::CacheOptions& o = cache->options();
-    rules = {.policy = o.policy, .fills = o.fills, .max_decode_tokens = o.max_decode_tokens};
-  }
+  std::optional<engine::CacheOptions> cache_options;
+  if (engine.cache() != nullptr) cache_options = engine.cache()->options();
   server_->serve({.scheduler = scheduler_.get(),
                   .tokenizer = &*tokenizer_,
                   .chat_template = &*template_,
                   .cache = cache_.get(),
-                  .cache_rules = std::move(rules),
+                  .cache_options = std::move(cache_options),
                   .name = options_.aliases.empty() ? path.filename().string() : options_.aliases[0],
                   .has_aliases = !options_.aliases.empty(),
                   .more_names = {options_.aliases.begin() + (options_.aliases.empty() ? 0 : 1),

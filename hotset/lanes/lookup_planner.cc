@@ -11,8 +11,8 @@ namespace hotset::lanes {
 LookupPlanner::LookupPlanner(cache::ExpertCache cache, const LookupRules& rules, SplitCosts costs)
     : cache_(std::move(cache)), rules_(rules), costs_(std::move(costs)) {}
 
-Result<LookupPlanner> LookupPlanner::create(cache::ExpertCache cache, const LookupRules& rules,
-                                            const LaneRates& rates) {
+Result<LookupPlanner> LookupPlanner::create(cache::ExpertCache cache, const LookupRules& rules) {
+  const LaneRates rates = rules.cache.rates.value_or(kTypicalRates);
   std::vector<LaneCosts> costs;
   for (int32_t g = 0; g < cache.n_groups(); ++g) {
     HOTSET_TRY(costs.emplace_back(), costs_from_rates(rates, cache.spec(g).bytes_per_expert()));
@@ -22,10 +22,7 @@ Result<LookupPlanner> LookupPlanner::create(cache::ExpertCache cache, const Look
 
 Result<LookupPlanner> LookupPlanner::create(cache::ExpertCache cache, const LookupRules& rules,
                                             std::span<const LaneCosts> costs) {
-  if (rules.batch && *rules.batch < 1) {
-    return make_error(ErrorCode::kInvalidArgument,
-                      "tokens of a batch: found {}, expected 1 or more", *rules.batch);
-  }
+  HOTSET_RETURN_IF_ERROR(check(rules.cache));
   HOTSET_TRY(SplitCosts split_costs, SplitCosts::create(costs, cache));
   LookupPlanner planner(std::move(cache), rules, std::move(split_costs));
   size_t max_misses = 0;
@@ -40,9 +37,9 @@ Result<LookupPlanner> LookupPlanner::create(cache::ExpertCache cache, const Look
     if (is_new) planner.links_.emplace_back(n_expert);
     planner.link_of_.push_back(link->second);
   }
-  if (rules.cpu_share) {
+  if (rules.cache.cpu_share) {
     HOTSET_TRY(planner.share_,
-               cache::FixedShare::create(static_cast<float>(*rules.cpu_share), n_layers));
+               cache::FixedShare::create(static_cast<float>(*rules.cache.cpu_share), n_layers));
   }
   planner.all_on_cpu_share_.assign(static_cast<size_t>(n_layers), DecayedMean(4, 0, 1));
   for (auto* experts : {&planner.cpu_experts_, &planner.streamed_, &planner.ahead_}) {
@@ -54,8 +51,9 @@ Result<LookupPlanner> LookupPlanner::create(cache::ExpertCache cache, const Look
 }
 
 SplitCosts::Moment LookupPlanner::moment(int32_t group) {
-  return {
-      .fills = rules_.fills, .outstanding_us = link(group).outstanding_us(), .other_us = other_us_};
+  return {.fills = rules_.cache.fills,
+          .outstanding_us = link(group).outstanding_us(),
+          .other_us = other_us_};
 }
 
 Result<PlannedLookup> LookupPlanner::plan(int32_t layer, std::span<const int32_t> ids,
@@ -84,8 +82,8 @@ void LookupPlanner::decide_whether_streamed(const cache::Lookup& lookup, const C
                                             PlannedLookup& plan) {
   if (!rules_.streams || !costed.streamed) return;
   // What the guard has stopped is not started again by the costs that it found wrong.
-  if (share_ || rules_.batch || !uploads_allowed_) {
-    plan.is_streamed = lookup.n_tokens > batch_limit();
+  if (share_ || rules_.cache.cache_batch || !uploads_allowed_) {
+    plan.is_streamed = lookup.n_tokens > rules_.cache.most_in_batch();
     plan.reason = SplitReason::kManyTokens;
     return;
   }
@@ -131,7 +129,8 @@ void LookupPlanner::choose_cpu_experts(const cache::Lookup& lookup, const Costed
 }
 
 int32_t LookupPlanner::max_fills(const cache::Lookup& lookup, const CostedLookup& costed) {
-  if (!rules_.fills || cpu_experts_.empty() || !lookup.cached || !(share_ || uploads_allowed_)) {
+  if (!rules_.cache.fills || cpu_experts_.empty() || !lookup.cached ||
+      !(share_ || uploads_allowed_)) {
     return 0;
   }
   // What finds no place goes to the CPU lane as well.
@@ -181,7 +180,8 @@ Status LookupPlanner::commit_streamed(const cache::Lookup& lookup, const CostedL
   const std::span<const int32_t> slotless = committed.cpu_experts;
   size_t n_streamed = n_crossing - std::min(n_crossing, committed.uploads.size());
   if (share_) {
-    const auto n_share = std::llround(*rules_.cpu_share * static_cast<double>(slotless.size()));
+    const auto n_share =
+        std::llround(*rules_.cache.cpu_share * static_cast<double>(slotless.size()));
     n_streamed = slotless.size() - static_cast<size_t>(n_share);
   }
   for (const cache::Miss& miss : lookup.misses) {
@@ -255,7 +255,7 @@ std::span<const int32_t> LookupPlanner::experts_ahead(int32_t layer, int32_t n_t
 }
 
 bool LookupPlanner::expects_hits(int32_t layer, int32_t n_tokens) const {
-  return n_tokens <= batch_limit() && !(n_tokens > 1 && streamed_last_) &&
+  return n_tokens <= rules_.cache.most_in_batch() && !(n_tokens > 1 && streamed_last_) &&
          all_on_cpu_share_[static_cast<size_t>(layer)].mean() <= 0.5;
 }
 

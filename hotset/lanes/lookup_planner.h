@@ -21,6 +21,7 @@
 #include "hotset/base/error.h"
 #include "hotset/cache/expert_cache.h"
 #include "hotset/cache/fixed_share.h"
+#include "hotset/lanes/cache_rules.h"
 #include "hotset/lanes/fill_link.h"
 #include "hotset/lanes/lane_costs.h"
 #include "hotset/lanes/planned_lookup.h"
@@ -39,26 +40,19 @@ class CpuLimit {
   virtual size_t apply(std::span<const int32_t> ids, int32_t k, std::span<int32_t> experts) = 0;
 };
 
-// How lookups are decided, as the user asks for it.
 struct LookupRules {
-  // Part of the misses that the CPU lane takes, 0 to 1; none: the costs decide for each lookup.
-  std::optional<double> cpu_share = {};
-  // Lookups of more tokens, 1 or more, are streamed (prefill); none: where the share is that of the
-  // costs they decide for each lookup, else kMaxDecodeTokens.
-  std::optional<int32_t> batch = {};
-  bool fills = true;              // experts that the CPU computed may be copied in the background
-  bool streams = true;            // false: prefills are served like any lookup
-  CpuLimit* cpu_limit = nullptr;  // must outlive the planner
+  CacheRules cache = {};                   // its policy is that of the cache that is given
+  bool streams = true;                     // false: prefills are served like any lookup
+  CpuLimit* cpu_limit = nullptr;           // must outlive the planner
   PlanInterceptor* interceptor = nullptr;  // must outlive the planner
 };
 
 class LookupPlanner {
  public:
-  // Costs from rates, the same for every group, until set_costs().
-  // Errors: kInvalidArgument: a rate or the share is out of range; names it.
-  static Result<LookupPlanner> create(cache::ExpertCache cache, const LookupRules& rules,
-                                      const LaneRates& rates);
-  // `costs` of each group. Errors: as above, and for a wrong number of costs.
+  // Costs from the rules' rates (kTypicalRates where they have none), the same for every group,
+  // until set_costs(). Errors: those of check(CacheRules).
+  static Result<LookupPlanner> create(cache::ExpertCache cache, const LookupRules& rules);
+  // `costs` of each group. Errors: as above, and kInvalidArgument for a wrong number of costs.
   static Result<LookupPlanner> create(cache::ExpertCache cache, const LookupRules& rules,
                                       std::span<const LaneCosts> costs);
 
@@ -97,7 +91,6 @@ class LookupPlanner {
  private:
   LookupPlanner(cache::ExpertCache cache, const LookupRules& rules, SplitCosts costs);
 
-  int32_t batch_limit() const { return rules_.batch.value_or(kMaxDecodeTokens); }
   FillLink& link(int32_t group) { return links_[link_of_[static_cast<size_t>(group)]]; }
   SplitCosts::Moment moment(int32_t group);
   // Sets is_streamed, and the reason if it is.

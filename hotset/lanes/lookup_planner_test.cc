@@ -35,9 +35,9 @@ cache::ExpertCache cache_of(int64_t n_slots, const std::string& policy = "class_
   return cache::ExpertCache::create(std::move(groups), policy).value();
 }
 
-LookupPlanner planner_of(int64_t n_slots, const LookupRules& rules,
-                         const LaneRates& rates = kRates) {
-  return LookupPlanner::create(cache_of(n_slots), rules, rates).value();
+LookupPlanner planner_of(int64_t n_slots, LookupRules rules) {
+  if (!rules.cache.rates) rules.cache.rates = kRates;
+  return LookupPlanner::create(cache_of(n_slots), rules).value();
 }
 
 // Of each expert one token, `n` tokens in all.
@@ -65,7 +65,7 @@ void fill_up(LookupPlanner& planner) {
 }
 
 TEST(LookupPlanner, AFixedShareDividesTheMissesOfAFullGroup) {
-  LookupPlanner planner = planner_of(8, {.cpu_share = 0.5, .fills = false});
+  LookupPlanner planner = planner_of(8, {.cache = {.cpu_share = 0.5, .fills = false}});
   fill_up(planner);
   const auto plan = planner.plan(0, std::vector{0, 1, 2, 3}, 1, kTopK);
   ASSERT_TRUE(plan);
@@ -78,7 +78,7 @@ TEST(LookupPlanner, AFixedShareDividesTheMissesOfAFullGroup) {
 
 // Once a simulated prefill sent all of it over the link.
 TEST(LookupPlanner, AFixedShareOfAStreamedPrefillIsLeftToTheCpu) {
-  LookupPlanner planner = planner_of(4, {.cpu_share = 0.25});
+  LookupPlanner planner = planner_of(4, {.cache = {.cpu_share = 0.25}});
   fill_up(planner);
   const auto plan = planner.plan(0, ids_of(40), 40, kTopK);
   ASSERT_TRUE(plan);
@@ -116,14 +116,17 @@ TEST(LookupPlanner, APrefillIsTimedByWhatItIsSplitInto) {
 TEST(LookupPlanner, CostsDecideWhereNoShareIsGiven) {
   // The link is so slow that everything is left to the CPU.
   LookupPlanner slow_link = planner_of(
-      8, {.fills = false}, {.link_gb_per_s = 0.01, .cpu_gb_per_s = 10, .device_gb_per_s = 200});
+      8, {.cache = {.fills = false,
+                    .rates = LaneRates{
+                        .link_gb_per_s = 0.01, .cpu_gb_per_s = 10, .device_gb_per_s = 200}}});
   const auto on_cpu = slow_link.plan(0, std::vector{0, 1, 2, 3}, 1, kTopK);
   ASSERT_TRUE(on_cpu);
   EXPECT_EQ(on_cpu->cpu.size(), 4U);
   EXPECT_EQ(on_cpu->reason, SplitReason::kCosts);
   // The CPU is.
-  LookupPlanner slow_cpu =
-      planner_of(8, {}, {.link_gb_per_s = 10, .cpu_gb_per_s = 0.01, .device_gb_per_s = 200});
+  LookupPlanner slow_cpu = planner_of(
+      8, {.cache = {.rates = LaneRates{
+                        .link_gb_per_s = 10, .cpu_gb_per_s = 0.01, .device_gb_per_s = 200}}});
   const auto uploaded = slow_cpu.plan(0, std::vector{3, 1, 2, 0}, 1, kTopK);
   ASSERT_TRUE(uploaded);
   EXPECT_THAT(experts_of(uploaded->uploads), ElementsAre(0, 1, 2, 3));
@@ -146,7 +149,7 @@ TEST(LookupPlanner, NothingIsUploadedOrFilledOnceUploadsAreStopped) {
 }
 
 TEST(LookupPlanner, FillsArriveInTheTimeThatLookupsLeaveTheLink) {
-  LookupPlanner planner = planner_of(8, {.cpu_share = 1.0});
+  LookupPlanner planner = planner_of(8, {.cache = {.cpu_share = 1.0}});
   fill_up(planner);
   for (int i = 0; i < 20; ++i) {
     ASSERT_TRUE(planner.plan(0, std::vector{0, 1, 2, 3}, 1, kTopK));
@@ -174,8 +177,9 @@ TEST(LookupPlanner, AGroupWithoutSlotsIsTheCpus) {
 }
 
 TEST(LookupPlanner, ExpectsNothingAheadUnlessAPrefillStreamedNearlyAll) {
-  LookupPlanner planner =
-      planner_of(4, {}, {.link_gb_per_s = 100, .cpu_gb_per_s = 0.01, .device_gb_per_s = 200});
+  LookupPlanner planner = planner_of(
+      4, {.cache = {.rates = LaneRates{
+                        .link_gb_per_s = 100, .cpu_gb_per_s = 0.01, .device_gb_per_s = 200}}});
   fill_up(planner);
   EXPECT_TRUE(planner.experts_ahead(1, 40, 4).empty());
   ASSERT_TRUE(planner.plan(0, ids_of(40), 40, kTopK));
@@ -186,11 +190,11 @@ TEST(LookupPlanner, ExpectsNothingAheadUnlessAPrefillStreamedNearlyAll) {
 }
 
 TEST(LookupPlanner, RefusesRulesOutOfRange) {
-  const auto batch = LookupPlanner::create(cache_of(8), {.batch = 0}, kRates);
+  const auto batch = LookupPlanner::create(cache_of(8), {.cache = {.cache_batch = 0}});
   ASSERT_FALSE(batch);
-  EXPECT_THAT(batch.error().message, HasSubstr("found 0, expected 1 or more"));
-  EXPECT_FALSE(LookupPlanner::create(cache_of(8), {.cpu_share = 1.5}, kRates));
-  EXPECT_FALSE(LookupPlanner::create(cache_of(8), {}, LaneRates{}));
+  EXPECT_THAT(batch.error().message, HasSubstr("found 0, expected auto or 1 to 65536"));
+  EXPECT_FALSE(LookupPlanner::create(cache_of(8), {.cache = {.cpu_share = 1.5}}));
+  EXPECT_FALSE(LookupPlanner::create(cache_of(8), {.cache = {.rates = LaneRates{}}}));
   LookupPlanner planner = planner_of(8, {});
   EXPECT_FALSE(planner.plan(7, std::vector{0}, 1, 1));
   EXPECT_FALSE(planner.plan(0, std::vector{kExperts}, 1, 1));
@@ -203,7 +207,7 @@ class Twice final : public PlanInterceptor {
 
 TEST(LookupPlanner, AnInterceptorMayChangeThePlan) {
   Twice twice;
-  LookupPlanner planner = planner_of(8, {.cpu_share = 1.0, .interceptor = &twice});
+  LookupPlanner planner = planner_of(8, {.cache = {.cpu_share = 1.0}, .interceptor = &twice});
   const auto plan = planner.plan(0, std::vector{0, 1, 2, 3}, 1, kTopK);
   ASSERT_TRUE(plan);
   EXPECT_TRUE(plan->fills.empty());
@@ -211,11 +215,11 @@ TEST(LookupPlanner, AnInterceptorMayChangeThePlan) {
 
 // Every expert of a lookup is in exactly one place, whatever the rules, and nothing is allocated.
 TEST(LookupPlanner, DividesEveryLookupAndAllocatesNothing) {
-  for (const LookupRules& rules :
-       {LookupRules{}, LookupRules{.cpu_share = 0.0}, LookupRules{.cpu_share = 0.4, .batch = 5},
-        LookupRules{.fills = false}, LookupRules{.batch = 1}}) {
+  for (const CacheRules& rules :
+       {CacheRules{}, CacheRules{.cpu_share = 0.0}, CacheRules{.cpu_share = 0.4, .cache_batch = 5},
+        CacheRules{.fills = false}, CacheRules{.cache_batch = 1}}) {
     Random random(7);
-    LookupPlanner planner = planner_of(11, rules);
+    LookupPlanner planner = planner_of(11, {.cache = rules});
     std::vector<int32_t> ids;
     ids.reserve(4096);
     int64_t before = 0;

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <utility>
 
+#include "hotset/lanes/cache_rules.h"
+
 namespace hotset::lanes {
 namespace {
 
@@ -24,7 +26,7 @@ constexpr int64_t kMinChunks = 8;
 
 // Of an expert that enters an empty slot. A prompt does not wait for what only later tokens gain.
 double cold_value_us(const UploadValue& value, const cache::Lookup& lookup, double score) {
-  if (lookup.n_tokens > kMaxDecodeTokens) return 0;
+  if (lookup.n_tokens > kDefaultCacheBatch) return 0;
   return std::min(kMaxCost, value.saving_us() * kColdHorizonTokens * score);
 }
 

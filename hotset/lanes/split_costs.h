@@ -19,10 +19,6 @@
 
 namespace hotset::lanes {
 
-// Lookups of more tokens are taken for prompts: they are streamed where a fixed share, and not the
-// costs, says what crosses the link.
-inline constexpr int32_t kMaxDecodeTokens = 32;
-
 // The part of a layer's experts from which on its lookups are taken to need all of them.
 inline constexpr double kNearlyAll = 0.9;
 

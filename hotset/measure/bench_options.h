@@ -17,6 +17,13 @@ namespace hotset::measure {
 
 enum class BenchFormat { kTable, kCsv, kMarkdown, kJson };
 
+// Which tokens are computed.
+struct BenchTokensOptions {
+  std::string text_path = {};  // empty: the text that is built in
+  bool random = false;         // uniform ones instead of a text's
+  uint64_t random_seed = 1;    // of these
+};
+
 struct BenchOptions {
   // Device, threads, tokens of a ubatch, cache size and share are those of the lists.
   ModelOptions model;
@@ -31,9 +38,7 @@ struct BenchOptions {
   std::vector<int32_t> n_parallels = {1};  // sequences computed together
   int32_t n_repetitions = 5;               // 1 to 1000
   bool warm_up = true;
-  std::string text_file = {};  // tokens to compute; empty: the text that is built in
-  bool random_tokens = false;  // uniform ones instead of a text's
-  uint64_t seed = 1;           // of these
+  BenchTokensOptions tokens = {};
   BenchFormat format = BenchFormat::kTable;
 };
 

@@ -154,8 +154,8 @@ Result<int32_t> Bench::context_size() const {
 }
 
 Status Bench::load(const BenchCase& what, engine::EngineOptions engine_options) {
-  HOTSET_TRY(engine_options.n_ctx, context_size());
-  engine_options.n_outputs = std::ranges::max(options_.n_parallels);
+  HOTSET_TRY(engine_options.context.n_ctx, context_size());
+  engine_options.context.n_outputs = std::ranges::max(options_.n_parallels);
   // The largest cache of those that will share this load.
   std::optional<Bytes> most = engine_options.cache_bytes;
   for (const BenchCase& other : cases_) {
@@ -175,9 +175,7 @@ Status Bench::load(const BenchCase& what, engine::EngineOptions engine_options) 
   }
   const bool is_first = !tokens_;
   if (is_first) {
-    HOTSET_TRY(tokens_, BenchTokens::create(*description_, {.text_file = options_.text_file,
-                                                            .random = options_.random_tokens,
-                                                            .seed = options_.seed}));
+    HOTSET_TRY(tokens_, BenchTokens::create(*description_, options_.tokens));
   }
   HOTSET_TRY(engine_,
              engine::Engine::create(*std::exchange(description_, std::nullopt), engine_options));

@@ -14,13 +14,13 @@ Result<BenchTokens> BenchTokens::create(const engine::ModelDescription& model,
                                         const BenchTokensOptions& options) {
   BenchTokens tokens;
   tokens.n_vocab_ = model.spec.n_vocab;
-  tokens.seed_ = options.seed;
+  tokens.seed_ = options.random_seed;
   tokens.name_ = "random";
   tokens.rewind();
   if (options.random) return tokens;
   auto tokenizer = engine::model_tokenizer(model);
   if (!tokenizer) {
-    if (tokenizer.error().code != ErrorCode::kNotFound || !options.text_file.empty()) {
+    if (tokenizer.error().code != ErrorCode::kNotFound || !options.text_path.empty()) {
       return std::unexpected(tokenizer.error());
     }
     log_warning("{}; measuring random tokens, which route unlike text", tokenizer.error().message);
@@ -28,15 +28,15 @@ Result<BenchTokens> BenchTokens::create(const engine::ModelDescription& model,
   }
   std::string text(bench_texts().front().content);
   tokens.name_ = "text";
-  if (!options.text_file.empty()) {
-    HOTSET_TRY(text, read_text(options.text_file));
-    tokens.name_ += " " + std::filesystem::path(options.text_file).filename().string();
+  if (!options.text_path.empty()) {
+    HOTSET_TRY(text, read_text(options.text_path));
+    tokens.name_ += " " + std::filesystem::path(options.text_path).filename().string();
   }
   HOTSET_TRY(tokens.begin_, tokenizer->encode("", {.add_bos = true}));
   HOTSET_TRY(tokens.ids_, tokenizer->encode(text, {}));
   if (tokens.ids_.empty()) {
     return make_error(ErrorCode::kInvalidArgument, "{}: found no text, expected some to measure",
-                      options.text_file);
+                      options.text_path);
   }
   return tokens;
 }

@@ -10,14 +10,9 @@
 #include "hotset/base/error.h"
 #include "hotset/base/random.h"
 #include "hotset/engine/run/engine.h"
+#include "hotset/measure/bench_options.h"
 
 namespace hotset::measure {
-
-struct BenchTokensOptions {
-  std::string text_file = {};  // empty: the text that is built in
-  bool random = false;
-  uint64_t seed = 1;
-};
 
 class BenchTokens {
  public:

@@ -8,10 +8,6 @@
 namespace hotset::measure {
 namespace {
 
-// As much as a replay takes.
-constexpr double kMaxMib = 1 << 26;
-constexpr int32_t kMaxBatch = 1 << 16;
-
 // Whether a cache can be run by this policy, which sees only what has happened.
 bool is_online(const policy::PolicyTraits& traits) {
   return !traits.needs_future && !traits.needs_profile && !traits.needs_all_slots;
@@ -30,7 +26,7 @@ Result<double> parse_number(std::string_view flag, std::string_view text, double
 }
 
 Result<Bytes> parse_mib(std::string_view flag, std::string_view text, std::string_view or_word) {
-  HOTSET_TRY(const double mib, parse_number(flag, text, kMaxMib, or_word));
+  HOTSET_TRY(const double mib, parse_number(flag, text, lanes::kMaxCacheMib, or_word));
   return Bytes{static_cast<int64_t>(mib * (1 << 20))};
 }
 
@@ -51,11 +47,13 @@ Result<std::optional<int32_t>> parse_batch(const std::string& text) {
   if (text == "auto") return std::nullopt;
   int32_t n = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), n);
-  if (error == std::errc() && end == text.data() + text.size() && n >= 1 && n <= kMaxBatch) {
+  if (error == std::errc() && end == text.data() + text.size() && n >= 1 &&
+      n <= lanes::kMaxCacheBatch) {
     return n;
   }
   return make_error(ErrorCode::kInvalidArgument,
-                    "--moe-cache-batch: found '{}', expected auto or 1 to {}", text, kMaxBatch);
+                    "--moe-cache-batch: found '{}', expected auto or 1 to {}", text,
+                    lanes::kMaxCacheBatch);
 }
 
 Status check_policy(const std::string& name) {
@@ -75,13 +73,13 @@ Status apply(const CacheFlags& flags, engine::EngineOptions& options) {
   if (!flags.headroom_mib.empty()) {
     HOTSET_TRY(options.headroom, parse_mib("--memory-headroom-mib", flags.headroom_mib, ""));
   }
-  engine::CacheOptions& cache = options.cache;
+  lanes::CacheRules& cache = options.cache.rules;
   cache.cpu_share.reset();
   if (flags.cpu_share != "auto") {
     HOTSET_TRY(cache.cpu_share,
                parse_number("--moe-cache-cpu-share", flags.cpu_share, 1, "auto or "));
   }
-  HOTSET_TRY(cache.max_decode_tokens, parse_batch(flags.batch));
+  HOTSET_TRY(cache.cache_batch, parse_batch(flags.batch));
   if (const Status status = check_policy(flags.policy); !status) {
     return add_context(status.error(), "--moe-cache-policy");
   }

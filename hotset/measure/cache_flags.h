@@ -16,7 +16,7 @@ struct CacheFlags {
   std::string mib = "auto";                     // what the memory plan leaves, or MiB; 0: no cache
   std::string cpu_share = default_cpu_share();  // 0 to 1
   std::string batch = "auto";                   // or 1 or more tokens
-  std::string policy = engine::CacheOptions{}.policy;
+  std::string policy = lanes::CacheRules{}.policy;
   std::string fills = "on";        // on, off
   std::string rates = "measured";  // measured, typical
   std::string headroom_mib = {};   // device memory to leave free; empty: what the plan thinks right

@@ -88,7 +88,7 @@ report::CacheView EngineCacheReporter::view() {
   const engine::CachedExperts* cache = engine.cache();
   if (cache == nullptr) return view;
   view.is_on = cache->why_unused().empty();
-  view.policy = cache->options().policy;
+  view.policy = cache->options().rules.policy;
   view.memory.emplace_back("experts", cache->banks().device_bytes());
   for (int32_t group = 0; group < cache->core().n_groups(); ++group) {
     view.groups.push_back(group_view(engine, group));

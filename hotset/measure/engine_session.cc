@@ -107,7 +107,7 @@ Result<EngineSession> EngineSession::start(const ModelOptions& options,
   const bool keeps = options.cache.stats && may_cache;
   if (keeps || !options.cache.trace_out.empty()) {
     session.recorder_ = std::make_unique<engine::RoutingRecorder>(engine::RoutingRecorder::Options{
-        .path = options.cache.trace_out, .memory = keeps ? kKeptRouting : Bytes{}});
+        .path = options.cache.trace_out, .most_kept = keeps ? kKeptRouting : Bytes{}});
     engine_options.observe_routing =
         both(std::move(engine_options.observe_routing), session.recorder_->observer());
   }

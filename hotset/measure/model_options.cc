@@ -59,16 +59,17 @@ Result<engine::EngineOptions> engine_options(const ModelOptions& options) {
   }
   warn_of_threads("--threads", options.n_threads);
   result.n_threads = options.n_threads;
-  result.n_ctx = options.n_ctx;
-  result.n_ubatch = options.n_ubatch;
+  result.context.n_ctx = options.n_ctx;
+  result.context.n_ubatch = options.n_ubatch;
   HOTSET_TRY(result.n_gpu_layers, parse_gpu_layers(options.n_gpu_layers));
   using engine::FlashAttention;
-  HOTSET_TRY(result.flash_attention, choose<FlashAttention>("--flash-attn", options.flash_attention,
-                                                            {{"on", FlashAttention::kOn},
-                                                             {"off", FlashAttention::kOff},
-                                                             {"auto", FlashAttention::kAuto}}));
-  HOTSET_TRY(result.key_type, engine::parse_type("--cache-type-k", options.key_type));
-  HOTSET_TRY(result.value_type, engine::parse_type("--cache-type-v", options.value_type));
+  HOTSET_TRY(result.context.flash_attention,
+             choose<FlashAttention>("--flash-attn", options.flash_attention,
+                                    {{"on", FlashAttention::kOn},
+                                     {"off", FlashAttention::kOff},
+                                     {"auto", FlashAttention::kAuto}}));
+  HOTSET_TRY(result.context.key_type, engine::parse_type("--cache-type-k", options.key_type));
+  HOTSET_TRY(result.context.value_type, engine::parse_type("--cache-type-v", options.value_type));
   using engine::LoadMode;
   HOTSET_TRY(result.load.load_mode, choose<LoadMode>("--load-mode", options.load_mode,
                                                      {{"mmap", LoadMode::kMmap},

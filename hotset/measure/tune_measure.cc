@@ -81,7 +81,7 @@ Status TuneMeasure::load() {
   model.cache.mib = "auto";
   model.cache.cpu_share = "0";
   HOTSET_TRY(engine_options_, engine_options(model));
-  engine_options_.n_sequences = 1;  // as `hotset run` has it
+  engine_options_.context.n_sequences = 1;  // as `hotset run` has it
   HOTSET_TRY(engine_options_.device, choose_device(model.device));
   if (engine_options_.device.empty()) {
     return make_error(ErrorCode::kInvalidArgument,
@@ -135,7 +135,7 @@ Status TuneMeasure::set_threads(int n_threads) {
 }
 
 Result<TuneMeasurement> TuneMeasure::run_in_load_mode(engine::LoadMode mode, Bytes cache,
-                                                      const sim::CpuShare& share) {
+                                                      lanes::CpuShare share) {
   engine_options_.n_threads = engine_->n_threads();
   engine_options_.load.load_mode = mode;
   engine_options_.cache_bytes = most_;
@@ -278,9 +278,9 @@ Result<TuneMeasurement> TuneMeasure::compute() {
   return measured;
 }
 
-Result<TuneMeasurement> TuneMeasure::run(Bytes cache, const sim::CpuShare& share) {
+Result<TuneMeasurement> TuneMeasure::run(Bytes cache, lanes::CpuShare share) {
   engine::CacheOptions cache_options = engine_options_.cache;
-  cache_options.cpu_share = share.is_auto ? std::nullopt : std::optional(share.fixed);
+  cache_options.rules.cpu_share = share;
   HOTSET_RETURN_IF_ERROR(engine_->set_cache(cache, cache_options));
   auto measured = compute();
   if (is_recording_) {

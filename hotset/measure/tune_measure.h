@@ -60,7 +60,7 @@ class TuneMeasure {
   // run() with the experts elsewhere, now and in runs to come: loads the model once more. Threads,
   // passages and sizes stay. Errors: those of the engine and of run().
   Result<TuneMeasurement> run_in_load_mode(engine::LoadMode mode, Bytes cache,
-                                           const sim::CpuShare& share);
+                                           lanes::CpuShare share);
   // The same tokens without the device, with `n_threads` (0: one per core): loads the model once
   // more. No other run may follow. Errors: those of the engine; kCancelled.
   Result<TuneMeasurement> run_without_device(int n_threads);
@@ -70,7 +70,7 @@ class TuneMeasure {
 
   // Cache 0: the CPU computes all experts. Between two tokens Ctrl-C ends it.
   // Errors: those of Engine::set_cache and Engine::decode; kCancelled.
-  Result<TuneMeasurement> run(Bytes cache, const sim::CpuShare& share);
+  Result<TuneMeasurement> run(Bytes cache, lanes::CpuShare share);
 
  private:
   explicit TuneMeasure(const TuneCommandOptions& options) : options_(options) {}

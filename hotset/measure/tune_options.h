@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "hotset/base/units.h"
-#include "hotset/lanes/lane_costs.h"
+#include "hotset/lanes/cache_rules.h"
 #include "hotset/measure/model_options.h"
 #include "hotset/measure/thread_search.h"
 #include "hotset/sim/tuning.h"
@@ -57,10 +57,7 @@ struct TuneRecord {
   int64_t skip_tokens = 0;          // of the trace
   std::string trace = {};           // file, beside the record
   std::vector<sim::TuneRun> runs = {};
-  // Of the replay.
-  std::string policy = {};
-  bool fills = true;
-  std::optional<int32_t> max_decode_tokens = {};
+  lanes::CacheRules rules = {};  // of the replay, but for its rates, which are those above
   bool is_server = false;
   bool is_hotset = false;  // a server that says by which of hotset's rules its cache decides
 };
@@ -68,7 +65,7 @@ struct TuneRecord {
 // A setting that may be recommended, as it was measured. No cache: cache 0.
 struct TuneChoice {
   Bytes cache = {};
-  sim::CpuShare share = {};
+  lanes::CpuShare share = 0;
   double measured_ms = 0;
   double predicted_ms = 0;  // 0: not predicted
 };

@@ -44,13 +44,13 @@ class RecordFields {
       value = found->get<T>();
     }
   }
-  void get(const char* field, sim::CpuShare& share) {
+  void get(const char* field, lanes::CpuShare& share) {
     const Json* found = find(field);
     if (found == nullptr) return;
     if (*found == "auto") {
-      share = {.is_auto = true};
+      share.reset();
     } else if (found->is_number()) {
-      share = {.fixed = found->get<double>()};
+      share = found->get<double>();
     } else {
       fail(field, "a number or \"auto\"", *found);
     }
@@ -140,9 +140,9 @@ std::string tune_record_json(const TuneRecord& r) {
       {"prefill_tokens_per_s", r.prefill_tokens_per_s},
       {"skip_tokens", r.skip_tokens},
       {"trace", r.trace},
-      {"policy", r.policy},
-      {"fills", r.fills},
-      {"max_decode_tokens", r.max_decode_tokens ? Json(*r.max_decode_tokens) : Json("auto")},
+      {"policy", r.rules.policy},
+      {"fills", r.rules.fills},
+      {"max_decode_tokens", r.rules.cache_batch ? Json(*r.rules.cache_batch) : Json("auto")},
       {"is_server", r.is_server},
       {"is_hotset", r.is_hotset},
       {"thread_trials", std::move(trials)},
@@ -188,9 +188,9 @@ Result<TuneRecord> parse_tune_record(const std::string& name, const std::string&
   fields.get("prefill_tokens_per_s", r.prefill_tokens_per_s);
   fields.get("skip_tokens", r.skip_tokens);
   fields.get("trace", r.trace);
-  fields.get("policy", r.policy);
-  fields.get("fills", r.fills);
-  fields.get("max_decode_tokens", r.max_decode_tokens);
+  fields.get("policy", r.rules.policy);
+  fields.get("fills", r.rules.fills);
+  fields.get("max_decode_tokens", r.rules.cache_batch);
   fields.get("is_server", r.is_server);
   if (json.contains("is_hotset")) fields.get("is_hotset", r.is_hotset);
   HOTSET_TRY(const Json* runs, fields.array("runs"));

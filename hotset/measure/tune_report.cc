@@ -85,8 +85,8 @@ Section runs_section(const TuneOutcome& outcome) {
     if (has_checks) {
       const double ms = [&] {
         const sim::TuneResult& result = *outcome.result;
-        if (!run.share.is_auto) {
-          return result.fit->model.ms_per_token(run.up_gib, run.cpu_gib, run.share.fixed);
+        if (run.share) {
+          return result.fit->model.ms_per_token(run.up_gib, run.cpu_gib, *run.share);
         }
         if (!result.auto_line) return 0.0;
         return result.auto_line->base_ms +
@@ -105,7 +105,7 @@ Section runs_section(const TuneOutcome& outcome) {
          fmt::format("{:.4f}", 1024 * run.up_gib), fmt::format("{:.4f}", 1024 * run.cpu_gib)});
   }
   const bool is_unused = std::ranges::any_of(r.runs, [](const sim::TuneRun& run) {
-    return run.share.is_auto && run.hit_rate == 0 && run.up_gib == 0 && run.cpu_gib == 0;
+    return !run.share && run.hit_rate == 0 && run.up_gib == 0 && run.cpu_gib == 0;
   });
   if (is_unused) {
     section.lines.push_back(
@@ -129,7 +129,7 @@ Section runs_section(const TuneOutcome& outcome) {
 
 Section table_section(const sim::TuneResult& result) {
   Section section{.title = "Predicted tokens/s, by cache size and CPU share", .lines = {}};
-  std::vector<sim::CpuShare> shares;
+  std::vector<lanes::CpuShare> shares;
   for (const auto& p : result.table) {
     if (std::ranges::find(shares, p.share) == shares.end()) shares.push_back(p.share);
   }
@@ -242,8 +242,7 @@ std::string speed_chart(const TuneOutcome& outcome) {
                                .points = {},
                                .colour = colour++};
     for (const auto& p : result.table) {
-      const bool wanted =
-          share < 0 ? p.share.is_auto : !p.share.is_auto && std::abs(p.share.fixed - share) < 1e-9;
+      const bool wanted = share < 0 ? !p.share : p.share && std::abs(*p.share - share) < 1e-9;
       if (wanted) series.points.emplace_back(mib_of(p.cache), p.tokens_per_s());
     }
     chart.series.push_back(std::move(series));
@@ -280,7 +279,7 @@ std::string hit_chart(const TuneOutcome& outcome) {
                           .series = {}};
   report::ChartSeries replayed{.name = "replayed, share 0", .points = {}, .colour = 0};
   for (const auto& p : result.table) {
-    if (!p.share.is_auto && p.share.fixed == 0) {
+    if (p.share == 0.0) {
       replayed.points.emplace_back(mib_of(p.cache), 100 * p.hit_rate);
     }
   }

@@ -44,7 +44,7 @@ Result<std::string> record_key(const TuneCommandOptions& o, const std::string& d
       std::hash<std::string>{}(prompts));
 }
 
-std::string setting_text(Bytes cache, const sim::CpuShare& share) {
+std::string setting_text(Bytes cache, lanes::CpuShare share) {
   return cache == Bytes{} ? std::string("no cache")
                           : fmt::format("cache {} MiB, share {}", cache_mib_text(cache),
                                         report::share_text(share));
@@ -82,7 +82,7 @@ class ModelTuner {
   std::string why_not_pinned() const;
   // Where no cache is recommended: whether the device is of use at all.
   Status compare_cpu_alone();
-  Result<TuneMeasurement> measure(Bytes cache, const sim::CpuShare& share);
+  Result<TuneMeasurement> measure(Bytes cache, lanes::CpuShare share);
   void say(const std::string& what) const {
     if (progress_) progress_(what);
   }
@@ -130,14 +130,14 @@ Status ModelTuner::load() {
   r.expert_bytes = measure_->expert_bytes();
   r.most_cache = measure_->most_cache();
   r.all_fit = measure_->all_fit();
-  r.policy = o_.model.cache.policy;
-  r.fills = o_.model.cache.fills == "on";
-  HOTSET_TRY(r.max_decode_tokens, parse_batch(o_.model.cache.batch));
+  engine::EngineOptions asked;
+  HOTSET_RETURN_IF_ERROR(apply(o_.model.cache, asked));
+  r.rules = asked.cache.rules;
   if (r.runs.empty()) r.rates = measure_->rates();
   return {};
 }
 
-Result<TuneMeasurement> ModelTuner::measure(Bytes cache, const sim::CpuShare& share) {
+Result<TuneMeasurement> ModelTuner::measure(Bytes cache, lanes::CpuShare share) {
   TuneRecord& r = outcome_.record;
   const bool is_recorded = !r.trace.empty();
   if (!is_recorded) HOTSET_RETURN_IF_ERROR(measure_->record_next(path_ + ".mct"));
@@ -158,9 +158,9 @@ Status ModelTuner::search_threads() {
   const CoreCount cores = o_.cores.value_or(core_count());
   while (const auto n_threads = next_thread_trial(r.thread_trials, cores)) {
     say(fmt::format("searching threads: {} of {} cores, {}", *n_threads, cores.n_cores,
-                    setting_text(measure_->most_cache(), {.is_auto = true})));
+                    setting_text(measure_->most_cache(), lanes::CpuShare())));
     HOTSET_RETURN_IF_ERROR(measure_->set_threads(*n_threads));
-    HOTSET_TRY(const TuneMeasurement m, measure(measure_->most_cache(), {.is_auto = true}));
+    HOTSET_TRY(const TuneMeasurement m, measure(measure_->most_cache(), lanes::CpuShare()));
     r.thread_trials.push_back({.n_threads = *n_threads, .ms_per_token = m.ms_per_token});
     HOTSET_RETURN_IF_ERROR(save_tune_record(path_, r));
   }
@@ -192,7 +192,7 @@ Status ModelTuner::measure_runs() {
   }
   if (r.no_cache_ms > 0) return {};
   say(fmt::format("run {} of {}: no cache", planned.size() + 1, planned.size() + 1));
-  HOTSET_TRY(const TuneMeasurement m, measure({}, {}));
+  HOTSET_TRY(const TuneMeasurement m, measure({}, 0.0));
   r.no_cache_ms = m.ms_per_token;
   return save_tune_record(path_, r);
 }
@@ -271,8 +271,8 @@ Result<TuneOutcome> ModelTuner::run() {
         to_string(outcome_.record.expert_bytes), outcome_.record.device);
     say("all experts fit: measuring them on the device, and on the CPU");
     // Nothing is replayed, so no routing is recorded.
-    HOTSET_TRY(const TuneMeasurement on_device, measure_->run(measure_->most_cache(), {}));
-    HOTSET_TRY(const TuneMeasurement on_cpu, measure_->run({}, {}));
+    HOTSET_TRY(const TuneMeasurement on_device, measure_->run(measure_->most_cache(), 0.0));
+    HOTSET_TRY(const TuneMeasurement on_cpu, measure_->run({}, 0.0));
     outcome_.record.no_cache_ms = on_cpu.ms_per_token;
     const bool device_wins = on_device.ms_per_token <= on_cpu.ms_per_token;
     outcome_.chosen =
@@ -292,12 +292,11 @@ Result<TuneOutcome> ModelTuner::run() {
   HOTSET_RETURN_IF_ERROR(measure_runs());
   HOTSET_TRY(outcome_.result,
              tune_from_record(outcome_.record, measure_->least_cache(), progress_));
-  const Status chosen =
-      choose(outcome_, [&](Bytes cache, const sim::CpuShare& share) -> Result<double> {
-        say("measuring what is recommended: " + setting_text(cache, share));
-        HOTSET_TRY(const TuneMeasurement m, measure(cache, share));
-        return m.ms_per_token;
-      });
+  const Status chosen = choose(outcome_, [&](Bytes cache, lanes::CpuShare share) -> Result<double> {
+    say("measuring what is recommended: " + setting_text(cache, share));
+    HOTSET_TRY(const TuneMeasurement m, measure(cache, share));
+    return m.ms_per_token;
+  });
   HOTSET_RETURN_IF_ERROR(chosen);
   HOTSET_RETURN_IF_ERROR(compare_load_modes());
   HOTSET_RETURN_IF_ERROR(compare_cpu_alone());
@@ -311,9 +310,8 @@ std::vector<sim::TuneRun> planned_runs(Bytes least, Bytes most, bool with_auto) 
   const Bytes small = std::max(least, sim::round_cache_size(most / 4));
   std::vector<sim::TuneRun> runs;
   for (const Bytes cache : {most, small}) {
-    for (const double share : kRunShares)
-      runs.push_back({.cache = cache, .share = {.fixed = share}});
-    if (with_auto) runs.push_back({.cache = cache, .share = {.is_auto = true}});
+    for (const double share : kRunShares) runs.push_back({.cache = cache, .share = share});
+    if (with_auto) runs.push_back({.cache = cache, .share = {}});
     if (small == most) break;
   }
   return runs;
@@ -325,20 +323,21 @@ Result<sim::TuneResult> tune_from_record(const TuneRecord& record, Bytes least,
   std::vector<Bytes> measured;
   for (const sim::TuneRun& run : record.runs) measured.push_back(run.cache);
   constexpr size_t kSizes = 6;
-  sim::TuneOptions options{.runs = record.runs,
-                           .no_cache_ms_per_token = record.no_cache_ms,
-                           .trace = [&] { return trace::TraceReader::open(record.trace); },
-                           .skip_tokens = record.skip_tokens,
-                           .policy = record.policy,
-                           .max_decode_tokens = record.max_decode_tokens,
-                           .fills = record.fills,
-                           .compat_zero_slots = record.is_server && !record.is_hotset,
-                           .rates = record.rates,
-                           .sizes = sim::tune_sizes(least, record.most_cache, kSizes, measured),
-                           .cancelled = &InterruptScope::flag()};
-  for (int i = 0; i <= 10; ++i) options.shares.push_back({.fixed = i / 10.0});
-  options.shares.insert(options.shares.end() - 1, {.fixed = 0.95});
-  if (!record.is_server) options.shares.push_back({.is_auto = true});
+  sim::TuneOptions options{
+      .runs = record.runs,
+      .no_cache_ms_per_token = record.no_cache_ms,
+      .trace = [&] { return trace::TraceReader::open(record.trace); },
+      .rules = record.rules,
+      .counted = {.skip_tokens = record.skip_tokens,
+                  .max_counted_tokens = 1,
+                  .compat_zero_slots = record.is_server && !record.is_hotset},
+      .table_sizes = sim::tune_sizes(least, record.most_cache, kSizes, measured),
+      .cancelled = &InterruptScope::flag()};
+  options.rules.rates = record.rates;
+  std::vector<lanes::CpuShare>& shares = options.table_shares;
+  for (int i = 0; i <= 10; ++i) shares.emplace_back(i / 10.0);
+  shares.insert(shares.end() - 1, 0.95);
+  if (!record.is_server) shares.emplace_back();
   return sim::tune(options);
 }
 
@@ -395,7 +394,7 @@ Status choose(TuneOutcome& outcome, const MeasureChoice& measure) {
   bool changed = false;
   if (best.measured_ms > best_ms * (1 + kMeasuredTolerance)) {
     changed = true;
-    const auto rank = [](const TuneChoice& c) { return c.share.is_auto ? 0 : c.share.fixed; };
+    const auto rank = [](const TuneChoice& c) { return c.share.value_or(0); };
     best.measured_ms = 0;
     for (const TuneChoice& choice : choices) {
       if (choice.measured_ms > best_ms * (1 + kMeasuredTolerance)) continue;
@@ -404,11 +403,11 @@ Status choose(TuneOutcome& outcome, const MeasureChoice& measure) {
   }
   outcome.chosen = best;
   outcome.why_chosen =
-      changed ? fmt::format("share {} was predicted, but share {} was measured to be faster",
-                            report::share_text(outcome.predicted->share),
-                            report::share_text(best.share))
-      : best.share.is_auto ? std::string("share auto is the fastest")
-                           : fmt::format("the lowest share within 5% of the fastest");
+      changed       ? fmt::format("share {} was predicted, but share {} was measured to be faster",
+                                  report::share_text(outcome.predicted->share),
+                                  report::share_text(best.share))
+      : !best.share ? std::string("share auto is the fastest")
+                    : fmt::format("the lowest share within 5% of the fastest");
   return {};
 }
 

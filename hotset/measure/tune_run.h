@@ -32,7 +32,7 @@ Result<sim::TuneResult> tune_from_record(const TuneRecord& record, Bytes least,
                                          const TuneProgress& progress);
 
 // Measures a setting; cache 0: none. Errors: those of the measurement.
-using MeasureChoice = std::function<Result<double>(Bytes cache, const sim::CpuShare& share)>;
+using MeasureChoice = std::function<Result<double>(Bytes cache, lanes::CpuShare share)>;
 
 // Measures what the prediction recommends and the fastest it knows, and takes the lowest share of
 // those within 2.5% of the fastest that was measured with as much cache; auto where it is the

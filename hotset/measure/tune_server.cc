@@ -68,8 +68,8 @@ class ServerTuner {
  private:
   Status start();
   Status measure_runs();
-  Result<sim::TuneRun> measure(Bytes cache, const sim::CpuShare& share, const std::string& trace);
-  Result<ServerRun> drive(Bytes cache, const sim::CpuShare& share, const std::string& trace);
+  Result<sim::TuneRun> measure(Bytes cache, lanes::CpuShare share, const std::string& trace);
+  Result<ServerRun> drive(Bytes cache, lanes::CpuShare share, const std::string& trace);
   Status wait_until_ready(httplib::Client& client, ServerProcess& process);
   // How the cache of the server decides, if it says so.
   void take_rules(const Json& props);
@@ -154,8 +154,8 @@ Status ServerTuner::start() {
   r.n_tokens = o_.n_tokens;
   r.most_cache = mib(*o_.max_mib);
   if (!r.is_hotset) {
-    r.policy = "class_lru";
-    r.fills = false;
+    r.rules.policy = "class_lru";
+    r.rules.fills = false;
   }
   // Not known and not needed: the time model is fitted to bytes, and shares are fixed.
   r.rates = lanes::kTypicalRates;
@@ -169,11 +169,11 @@ void ServerTuner::take_rules(const Json& props) {
   if (!rules.is_object() || !rules.contains("policy") || !rules["policy"].is_string()) return;
   TuneRecord& r = outcome_.record;
   r.is_hotset = true;
-  r.policy = rules["policy"].get<std::string>();
-  r.fills = rules.value("fills", Json(false)) == true;
-  r.max_decode_tokens.reset();
+  r.rules.policy = rules["policy"].get<std::string>();
+  r.rules.fills = rules.value("fills", Json(false)) == true;
+  r.rules.cache_batch.reset();
   const Json n = rules.value("max_decode_tokens", Json());
-  if (n.is_number_integer()) r.max_decode_tokens = n.get<int32_t>();
+  if (n.is_number_integer()) r.rules.cache_batch = n.get<int32_t>();
 }
 
 Status ServerTuner::wait_until_ready(httplib::Client& client, ServerProcess& process) {
@@ -262,8 +262,7 @@ Status ServerTuner::complete_all(httplib::Client& client, ServerProcess& process
   return {};
 }
 
-Result<ServerRun> ServerTuner::drive(Bytes cache, const sim::CpuShare& share,
-                                     const std::string& trace) {
+Result<ServerRun> ServerTuner::drive(Bytes cache, lanes::CpuShare share, const std::string& trace) {
   std::vector<std::string> command = o_.server;
   Address address = address_;
   if (address.port == 0) {
@@ -287,7 +286,7 @@ Result<ServerRun> ServerTuner::drive(Bytes cache, const sim::CpuShare& share,
   return run;
 }
 
-Result<sim::TuneRun> ServerTuner::measure(Bytes cache, const sim::CpuShare& share,
+Result<sim::TuneRun> ServerTuner::measure(Bytes cache, lanes::CpuShare share,
                                           const std::string& trace) {
   HOTSET_TRY(const ServerRun driven, drive(cache, share, trace));
   TuneRecord& r = outcome_.record;
@@ -299,11 +298,10 @@ Result<sim::TuneRun> ServerTuner::measure(Bytes cache, const sim::CpuShare& shar
   }
   r.expert_bytes = reader->header().host_bytes();
   sim::TuneOptions options{.trace = [&] { return trace::TraceReader::open(trace); },
-                           .skip_tokens = driven.skip_tokens,
-                           .policy = r.policy,
-                           .max_decode_tokens = r.max_decode_tokens,
-                           .fills = r.fills,
-                           .compat_zero_slots = !r.is_hotset};
+                           .rules = r.rules,
+                           .counted = {.skip_tokens = driven.skip_tokens,
+                                       .max_counted_tokens = 1,
+                                       .compat_zero_slots = !r.is_hotset}};
   HOTSET_TRY(const sim::ReplayResult replayed,
              sim::replay_setting(options, reader->header(), cache, share, nullptr));
   sim::TuneRun run{.cache = cache,
@@ -320,8 +318,8 @@ Result<sim::TuneRun> ServerTuner::measure(Bytes cache, const sim::CpuShare& shar
                 o_.server.front());
     return run;
   }
-  options.skip_tokens = 0;
-  options.max_counted_tokens = r.max_decode_tokens.value_or(lanes::kMaxDecodeTokens);
+  options.counted.skip_tokens = 0;
+  options.counted.max_counted_tokens = r.rules.most_in_batch();
   HOTSET_TRY(const sim::ReplayResult whole,
              sim::replay_setting(options, reader->header(), cache, share, nullptr));
   const double told = static_cast<double>(logged->first) /
@@ -367,7 +365,7 @@ Result<TuneOutcome> ServerTuner::run() {
   }
   HOTSET_TRY(outcome_.result, tune_from_record(r, r.most_cache / 8, progress_));
   HOTSET_RETURN_IF_ERROR(
-      choose(outcome_, [&](Bytes cache, const sim::CpuShare& share) -> Result<double> {
+      choose(outcome_, [&](Bytes cache, lanes::CpuShare share) -> Result<double> {
         say(fmt::format("measuring what is recommended: cache {} MiB, share {}",
                         cache_mib_text(cache), report::share_text(share)));
         HOTSET_TRY(const sim::TuneRun run, measure(cache, share, path_ + "-other.mct"));

@@ -111,15 +111,16 @@ Json cache_json(const CacheState& state, const CacheReport* report, bool with_de
   if (state.device == nullptr) return json;
   json["device"] = state.device->name;
   if (!state.has_slots()) return json;
-  json["policy"] = state.options.policy;
-  if (state.options.cpu_share) {
-    json["cpu_share"] = *state.options.cpu_share;
+  const lanes::CacheRules& rules = state.options.rules;
+  json["policy"] = rules.policy;
+  if (rules.cpu_share) {
+    json["cpu_share"] = *rules.cpu_share;
   } else {
     json["cpu_share"] = "auto";
   }
-  json["fills"] = state.options.fills;
-  if (state.options.max_decode_tokens) {
-    json["max_decode_tokens"] = *state.options.max_decode_tokens;
+  json["fills"] = rules.fills;
+  if (rules.cache_batch) {
+    json["max_decode_tokens"] = *rules.cache_batch;
   } else {
     json["max_decode_tokens"] = "auto";
   }

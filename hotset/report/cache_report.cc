@@ -189,9 +189,9 @@ GroupSplit group_split(const engine::CachedExperts& cache, int32_t group) {
     split.reason = fmt::format("the CPU computes everything: {}", cache.why_unused());
     return split;
   }
-  if (cache.options().cpu_share) {
+  if (cache.options().rules.cpu_share) {
     split.reason =
-        fmt::format("the CPU takes {:g} of the misses, as asked", *cache.options().cpu_share);
+        fmt::format("the CPU takes {:g} of the misses, as asked", *cache.options().rules.cpu_share);
     return split;
   }
   split.reason = fmt::format(
@@ -208,14 +208,7 @@ GroupSplit group_split(const engine::CachedExperts& cache, int32_t group) {
 }
 
 sim::ReplayOptions replay_options(const engine::CachedExperts& cache) {
-  const engine::CacheOptions& asked = cache.options();
-  sim::ReplayOptions options{
-      .policy = asked.policy,
-      .share = {.is_auto = !asked.cpu_share, .fixed = asked.cpu_share.value_or(0)},
-      .skip_tokens = 0,
-      .max_decode_tokens = asked.max_decode_tokens,
-      .fills = asked.fills,
-      .rates = asked.rates.value_or(lanes::kTypicalRates)};
+  sim::ReplayOptions options{.rules = cache.options().rules, .counted = {.skip_tokens = 0}};
   for (int32_t g = 0; g < cache.core().n_groups(); ++g) {
     options.slots.push_back(cache.core().slots(g).n_slots());
   }
@@ -228,8 +221,8 @@ Result<ReplayedRouting> beside_belady(const sim::TraceOpener& open, sim::ReplayO
     HOTSET_TRY(const sim::ReplayResult own, sim::replay(open, options));
     known_hit_rate = own.hit_rate();
   }
-  options.policy = "belady";
-  options.share = {};
+  options.rules.policy = "belady";
+  options.rules.cpu_share = 0;
   HOTSET_TRY(const sim::ReplayResult belady, sim::replay(open, options));
   return ReplayedRouting{.hit_rate = *known_hit_rate,
                          .belady_hit_rate = belady.hit_rate(),

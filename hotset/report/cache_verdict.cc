@@ -92,7 +92,7 @@ std::string on_text(const CacheState& state) {
   if (all_resident) {
     text += ", so nothing is copied while it works";
   } else {
-    const engine::CacheOptions& o = state.options;
+    const lanes::CacheRules& o = state.options.rules;
     text += fmt::format("; copies {} and come {}; CPU share {}, fills {}, policy {}, streamed {}",
                         overlap_text(*state.device),
                         state.source_is_pinned        ? "from pinned memory"
@@ -100,9 +100,8 @@ std::string on_text(const CacheState& state) {
                                                       : "from pageable memory",
                         o.cpu_share ? fmt::format("{:g}", *o.cpu_share) : "auto",
                         o.fills ? "on" : "off", o.policy,
-                        o.cpu_share || o.max_decode_tokens
-                            ? "above " + plural(engine::most_queued_tokens(o), "token")
-                            : "where it takes less");
+                        o.cpu_share || o.cache_batch ? "above " + plural(o.most_in_batch(), "token")
+                                                     : "where it takes less");
   }
   if (!state.refused_layers.empty()) {
     text += fmt::format("; {}, so the CPU computes them", refused_text(state));

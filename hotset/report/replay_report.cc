@@ -62,12 +62,12 @@ std::string csv_field(const std::string& text) {
 
 }  // namespace
 
-std::string share_text(const sim::CpuShare& share) {
-  return share.is_auto ? "auto" : fmt::format("{:g}", share.fixed);
+std::string share_text(lanes::CpuShare share) {
+  return share ? fmt::format("{:g}", *share) : "auto";
 }
 
-nlohmann::ordered_json share_json(const sim::CpuShare& share) {
-  return share.is_auto ? nlohmann::ordered_json("auto") : nlohmann::ordered_json(share.fixed);
+nlohmann::ordered_json share_json(lanes::CpuShare share) {
+  return share ? nlohmann::ordered_json(*share) : nlohmann::ordered_json("auto");
 }
 
 std::string trace_name(const std::string& path) {
@@ -93,14 +93,14 @@ std::string replay_table(std::span<const sim::MatrixRow> rows) {
 }
 
 std::string replay_legend(const sim::MatrixOptions& options) {
-  const lanes::LaneRates& rates = options.rates;
+  const lanes::LaneRates rates = options.rules.rates.value_or(lanes::kTypicalRates);
   return fmt::format(
       "The first {} tokens of each layer are not counted. %: of the bytes of all experts. Belady: "
       "the best that any policy\ncan do with these slots if it may decline to insert; demand: if "
       "it "
       "must insert every miss; both in points, at share 0.\nms/t: time of the experts by a model "
       "with a link of {:g} GB/s, a CPU of {:g} GB/s and a device of {:g} GB/s.\n",
-      options.skip_tokens, rates.link_gb_per_s, rates.cpu_gb_per_s, rates.device_gb_per_s);
+      options.counted.n_skipped(), rates.link_gb_per_s, rates.cpu_gb_per_s, rates.device_gb_per_s);
 }
 
 std::string replay_markdown(std::span<const sim::MatrixRow> rows) {

@@ -12,9 +12,9 @@
 namespace hotset::report {
 
 // "0", "0.5", "auto".
-std::string share_text(const sim::CpuShare& share);
+std::string share_text(lanes::CpuShare share);
 // 0, 0.5, "auto".
-nlohmann::ordered_json share_json(const sim::CpuShare& share);
+nlohmann::ordered_json share_json(lanes::CpuShare share);
 
 // The name of a trace's file without folder and extension.
 std::string trace_name(const std::string& path);

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "hotset/base/error.h"
+#include "hotset/engine/experts/cache_options.h"
 #include "hotset/report/cache_view.h"
 #include "hotset/server/api_requests.h"
 #include "hotset/server/http_limits.h"
@@ -34,21 +35,15 @@ struct ServerOptions {
   std::string chat_variables = {};  // JSON object: variables of the chat template
 };
 
-// How a cache decides, for whoever replays its routing.
-struct CacheRules {
-  std::string policy;
-  bool fills = true;
-  std::optional<int32_t> max_decode_tokens = {};  // as sim::ReplayOptions has it
-};
-
 // What is served. References must outlive the server.
 struct ServedModel {
   Scheduler* scheduler = nullptr;
   const text::Tokenizer* tokenizer = nullptr;
   const text::ChatTemplate* chat_template = nullptr;
   report::CacheReporter* cache = nullptr;
-  std::optional<CacheRules> cache_rules = {};  // none: there is no cache
-  std::string name;                            // as in "model" of answers
+  // How the cache decides, for whoever replays its routing; none: there is no cache.
+  std::optional<engine::CacheOptions> cache_options = {};
+  std::string name;  // as in "model" of answers
   // Whether `name` was given, by whoever serves it: then a request must ask for it, or for one of
   // `more_names`, or for none.
   bool has_aliases = false;

@@ -186,11 +186,12 @@ Json sampling_json(const engine::SamplerOptions& s, int32_t max_tokens) {
           {"n_predict", max_tokens}};
 }
 
-Json rules_json(const std::optional<CacheRules>& rules) {
-  if (!rules) return nullptr;
-  Json json = {{"policy", rules->policy}, {"fills", rules->fills}};
-  if (rules->max_decode_tokens) {
-    json["max_decode_tokens"] = *rules->max_decode_tokens;
+Json rules_json(const std::optional<engine::CacheOptions>& options) {
+  if (!options) return nullptr;
+  const auto& rules = options->rules;
+  Json json = {{"policy", rules.policy}, {"fills", rules.fills}};
+  if (rules.cache_batch) {
+    json["max_decode_tokens"] = *rules.cache_batch;
   } else {
     json["max_decode_tokens"] = "auto";
   }
@@ -408,7 +409,7 @@ std::string Endpoints::props() const {
        {"chat_template", model_.chat_template->source()},
        {"bos_token", token_text(model_.tokenizer->bos())},
        {"eos_token", token_text(model_.tokenizer->eos())},
-       {"moe_cache", rules_json(model_.cache_rules)},
+       {"moe_cache", rules_json(model_.cache_options)},
        {"build_info", "hotset " + options_.version}});
 }
 

@@ -17,17 +17,16 @@
 namespace hotset::sim {
 namespace {
 
-constexpr double kMaxCacheMib = 1 << 26;
 constexpr double kMaxCachePercent = 200;
 
 // What tells two replays apart. Rows that agree in all of it share one replay.
 struct Job {
   size_t trace = 0;  // index in the options
   std::string policy;
-  CpuShare share;
+  lanes::CpuShare share = 0;
   std::vector<int64_t> slots;
 
-  auto key() const { return std::tie(trace, policy, share.is_auto, share.fixed, slots); }
+  auto key() const { return std::tie(trace, policy, share, slots); }
   bool operator<(const Job& other) const { return key() < other.key(); }
 };
 
@@ -83,18 +82,17 @@ Status validate_options(const MatrixOptions& options) {
   if (options.shares.empty()) return empty("CPU share is");
   for (const CacheSize& size : options.sizes) {
     const bool is_mib = size.unit == CacheSize::Unit::kMib;
-    const double max = is_mib ? kMaxCacheMib : kMaxCachePercent;
+    const double max = is_mib ? lanes::kMaxCacheMib : kMaxCachePercent;
     if (!(size.value > 0 && size.value <= max)) {
       return make_error(ErrorCode::kInvalidArgument,
                         "cache size is {} {}, expected above 0 and at most {}", size.value,
                         is_mib ? "MiB" : "%", max);
     }
   }
-  for (const CpuShare& share : options.shares) {
-    if (!share.is_auto && !(share.fixed >= 0 && share.fixed <= 1)) {
-      return make_error(ErrorCode::kInvalidArgument, "CPU share is {}, expected 0 to 1 or auto",
-                        share.fixed);
-    }
+  lanes::CacheRules rules = options.rules;
+  for (const lanes::CpuShare share : options.shares) {
+    rules.cpu_share = share;
+    HOTSET_RETURN_IF_ERROR(lanes::check(rules));
   }
   return {};
 }
@@ -168,10 +166,10 @@ Status Matrix::add_rows(size_t trace, const CacheSize& size) {
   const Bytes all_experts = header.host_bytes();
   const Bytes budget = budget_of(size, all_experts);
   const bool is_mib = size.unit == CacheSize::Unit::kMib;
-  for (const CpuShare& share : options_.shares) {
+  for (const lanes::CpuShare share : options_.shares) {
     const int32_t n_zero =
-        options_.compat_zero_slots
-            ? reference_zero_slots(share.fixed, static_cast<int32_t>(header.experts_per_token))
+        options_.counted.compat_zero_slots && share
+            ? reference_zero_slots(*share, static_cast<int32_t>(header.experts_per_token))
             : 0;
     auto slots = slots_for_trace(header, budget, n_zero);
     if (!slots) return add_context(slots.error(), options_.traces[trace]);
@@ -183,9 +181,9 @@ Status Matrix::add_rows(size_t trace, const CacheSize& size) {
                   .cache_percent = is_mib ? 100 * budget.mib() / all_experts.mib() : size.value,
                   .share = share,
                   .result = {}};
-      jobs.belady = add_job({.trace = trace, .policy = "belady", .share = {}, .slots = *slots});
+      jobs.belady = add_job({.trace = trace, .policy = "belady", .share = 0, .slots = *slots});
       jobs.belady_demand =
-          add_job({.trace = trace, .policy = "belady-demand", .share = {}, .slots = *slots});
+          add_job({.trace = trace, .policy = "belady-demand", .share = 0, .slots = *slots});
       std::vector<int64_t> policy_slots = *slots;
       if (traits_[policy].needs_all_slots) {
         for (size_t g = 0; g < policy_slots.size(); ++g) {
@@ -208,15 +206,12 @@ void Matrix::add_progress(uint64_t n_bytes) {
 Result<ReplayResult> Matrix::run_job(const Job& job) {
   if (options_.cancelled != nullptr && options_.cancelled->load()) stop_ = true;
   const std::string& path = options_.traces[job.trace];
-  ReplayOptions options{.policy = job.policy,
+  ReplayOptions options{.rules = options_.rules,
                         .slots = job.slots,
-                        .share = job.share,
-                        .skip_tokens = options_.skip_tokens,
-                        .max_decode_tokens = options_.max_decode_tokens,
-                        .fills = options_.fills,
-                        .compat_zero_slots = options_.compat_zero_slots,
-                        .rates = options_.rates,
+                        .counted = options_.counted,
                         .cancelled = &stop_};
+  options.rules.policy = job.policy;
+  options.rules.cpu_share = job.share;
   if (traits_[job.policy].needs_profile) options.profile = traces_[job.trace].profile;
   // The caller's flag is passed on here, so that a replay watches one flag only.
   options.progress = [&](uint64_t n_bytes) {
@@ -241,7 +236,7 @@ Result<ReplayResult> Matrix::run_job(const Job& job) {
 
 Status Matrix::run_jobs() {
   results_.assign(jobs_.size(), make_error(ErrorCode::kCancelled, "interrupted"));
-  parallel_for(jobs_.size(), options_.n_threads, [&](size_t i) {
+  parallel_for(jobs_.size(), options_.n_workers, [&](size_t i) {
     if (stop_) return;
     results_[i] = run_job(jobs_[i]);
     if (!results_[i]) stop_ = true;

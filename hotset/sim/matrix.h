@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "hotset/base/error.h"
-#include "hotset/lanes/lane_costs.h"
+#include "hotset/lanes/cache_rules.h"
 #include "hotset/sim/replay.h"
 
 namespace hotset::sim {
@@ -20,7 +20,7 @@ namespace hotset::sim {
 // A budget for all devices together.
 struct CacheSize {
   enum class Unit {
-    kMib,      // value in (0, 2^26]
+    kMib,      // value in (0, lanes::kMaxCacheMib]
     kPercent,  // of the bytes of all experts; value in (0, 200]
   };
   Unit unit = Unit::kPercent;
@@ -28,19 +28,16 @@ struct CacheSize {
 };
 
 struct MatrixOptions {
-  std::vector<std::string> traces;    // paths of files; read several times, so no pipes
-  std::vector<std::string> policies;  // names of the policy registry
-  std::vector<CacheSize> sizes;
-  std::vector<CpuShare> shares;
-  int64_t skip_tokens = 100;
-  std::optional<int32_t> max_decode_tokens = {};
-  bool fills = true;
-  bool compat_zero_slots = false;
+  std::vector<std::string> traces = {};    // paths of files; read several times, so no pipes
+  std::vector<std::string> policies = {};  // names of the policy registry
+  std::vector<CacheSize> sizes = {};
+  std::vector<lanes::CpuShare> shares = {};
+  lanes::CacheRules rules = {};  // but for policy and share, which are those of the lists
+  CountRules counted = {};
   // For the policy `static`: the trace whose uses it is made from; empty: each trace is judged by
   // its own uses, in hindsight.
   std::string profile_trace = {};
-  lanes::LaneRates rates = lanes::kTypicalRates;
-  size_t n_threads = 0;  // 0: one per CPU that may be used
+  size_t n_workers = 0;  // replays at a time; 0: one per CPU that may be used
   const std::atomic<bool>* cancelled = nullptr;
   // Told the part of the work that is done, from 0 to 1. Calls come from several threads, but one
   // at a time.
@@ -55,7 +52,7 @@ struct MatrixRow {
   // The size as it was asked for, and what that is in the other unit.
   double cache_mib = 0;
   double cache_percent = 0;
-  CpuShare share;
+  lanes::CpuShare share = 0;
   ReplayResult result;
   double belady_hit_rate = 0;
   double belady_demand_hit_rate = 0;

@@ -32,7 +32,7 @@ MatrixOptions options_for(std::vector<std::string> traces) {
   return {.traces = std::move(traces),
           .policies = {"class_lru", "lru", "static", "unbounded", "belady"},
           .sizes = {{CacheSize::Unit::kPercent, 20}, {CacheSize::Unit::kMib, 0.2}},
-          .shares = {{}, {.fixed = 0.5}, {.is_auto = true}}};
+          .shares = {0.0, 0.5, std::nullopt}};
 }
 
 void expect_equal(const std::vector<MatrixRow>& a, const std::vector<MatrixRow>& b) {
@@ -53,11 +53,11 @@ TEST(ReplayMatrix, ThreadsDoNotChangeTheAnswer) {
   trace::TestFolder folder;
   MatrixOptions options =
       options_for({synth_file(folder, "a.mct", 1), synth_file(folder, "b.mct", 2)});
-  options.n_threads = 1;
+  options.n_workers = 1;
   const auto one = replay_matrix(options);
   ASSERT_TRUE(one) << one.error().message;
   EXPECT_EQ(one->size(), 2U * 2 * 3 * 5);
-  options.n_threads = 4;
+  options.n_workers = 4;
   double done = 0;
   options.progress = [&](double part) {
     EXPECT_GE(part, done);
@@ -74,7 +74,7 @@ TEST(ReplayMatrix, RowsComeInTheOrderOfTheOptionsWithTheirBounds) {
   const auto rows = replay_matrix(options_for({synth_file(folder, "a.mct", 1)})).value();
   EXPECT_EQ(rows[0].policy, "class_lru");
   EXPECT_EQ(rows[1].policy, "lru");
-  EXPECT_TRUE(rows[14].share.is_auto);
+  EXPECT_TRUE(!rows[14].share);
   EXPECT_DOUBLE_EQ(rows[0].cache_percent, 20);
   EXPECT_DOUBLE_EQ(rows[29].cache_mib, 0.2);
   EXPECT_EQ(rows[29].result.slots.at(0), 24);  // of 8 KiB, one is the pad slot
@@ -85,7 +85,7 @@ TEST(ReplayMatrix, RowsComeInTheOrderOfTheOptionsWithTheirBounds) {
     EXPECT_GE(row.belady_hit_rate, row.belady_demand_hit_rate);
     if (row.policy == "unbounded") {
       EXPECT_EQ(row.result.slots.at(0), 48);
-    } else if (!row.share.is_auto && row.share.fixed == 0) {
+    } else if (row.share == 0.0) {
       EXPECT_LE(row.result.hit_rate(), row.belady_hit_rate) << row.policy;
     }
   }
@@ -112,7 +112,7 @@ TEST(ReplayMatrix, TheFirstFailureStopsItAndNamesTheTrace) {
   std::filesystem::resize_file(bad, std::filesystem::file_size(bad) - 1);
   MatrixOptions options = options_for({good, bad});
   options.policies = {"class_lru", "lru"};
-  options.n_threads = 4;
+  options.n_workers = 4;
   const auto rows = replay_matrix(options);
   ASSERT_FALSE(rows);
   EXPECT_EQ(rows.error().code, ErrorCode::kCorrupt);
@@ -122,7 +122,7 @@ TEST(ReplayMatrix, TheFirstFailureStopsItAndNamesTheTrace) {
 TEST(ReplayMatrix, CanBeCancelledFromAnotherThread) {
   trace::TestFolder folder;
   MatrixOptions options = options_for({synth_file(folder, "a.mct", 1)});
-  options.n_threads = 4;
+  options.n_workers = 4;
   std::atomic<bool> cancelled = false;
   options.cancelled = &cancelled;
   options.progress = [&](double) { cancelled = true; };
@@ -147,10 +147,10 @@ TEST(ReplayMatrix, SaysWhatIsWrong) {
   EXPECT_THAT(message([](auto& o) { o.sizes[0].value = 0; }), HasSubstr("cache size is 0 %"));
   EXPECT_THAT(message([](auto& o) { o.sizes[1].value = 1e12; }), HasSubstr("MiB"));
   EXPECT_THAT(message([](auto& o) { o.shares.clear(); }), HasSubstr("no CPU share"));
-  EXPECT_THAT(message([](auto& o) { o.shares[1].fixed = 2; }), HasSubstr("CPU share is 2"));
+  EXPECT_THAT(message([](auto& o) { o.shares[1] = 2; }), HasSubstr("CPU share is 2"));
   EXPECT_THAT(message([](auto& o) { o.traces = {"/no/such.mct"}; }), HasSubstr("/no/such.mct"));
-  EXPECT_THAT(message([](auto& o) { o.skip_tokens = 900; }), HasSubstr("nothing is left"));
-  EXPECT_THAT(message([](auto& o) { o.rates.link_gb_per_s = 0; }), HasSubstr("link"));
+  EXPECT_THAT(message([](auto& o) { o.counted.skip_tokens = 900; }), HasSubstr("nothing is left"));
+  EXPECT_THAT(message([](auto& o) { o.rules.rates = lanes::LaneRates{}; }), HasSubstr("link"));
 }
 
 }  // namespace

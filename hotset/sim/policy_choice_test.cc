@@ -23,7 +23,7 @@ constexpr double kMinPointsAboveClassLru = 2;  // real routing, a cache of 10%
 using HitRates = std::map<double, std::map<std::string, double>>;
 
 HitRates hit_rates(const std::string& trace) {
-  MatrixOptions options{.traces = {trace}, .policies = kCandidates, .sizes = {}, .shares = {{}}};
+  MatrixOptions options{.traces = {trace}, .policies = kCandidates, .sizes = {}, .shares = {0.0}};
   options.policies.push_back("crf-auto");
   for (const double percent : {5, 10, 20, 30, 40}) {
     options.sizes.push_back({CacheSize::Unit::kPercent, percent});

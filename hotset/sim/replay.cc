@@ -64,15 +64,11 @@ Status validate_options(const trace::TraceHeader& header, const ReplayOptions& o
     return make_error(ErrorCode::kInvalidArgument, "the profile has {} groups, expected {}",
                       options.profile.size(), header.groups.size());
   }
-  if (options.skip_tokens < 0) {
+  if (options.counted.n_skipped() < 0) {
     return make_error(ErrorCode::kInvalidArgument, "tokens to skip is {}, expected 0 or more",
-                      options.skip_tokens);
+                      options.counted.n_skipped());
   }
-  if (options.max_decode_tokens && *options.max_decode_tokens < 1) {
-    return make_error(ErrorCode::kInvalidArgument, "tokens of a decode is {}, expected 1 or more",
-                      *options.max_decode_tokens);
-  }
-  if (options.share.is_auto && options.compat_zero_slots) {
+  if (!options.rules.cpu_share && options.counted.compat_zero_slots) {
     return make_error(ErrorCode::kInvalidArgument,
                       "share auto has no reference counts, expected a number with "
                       "compat-zero-slots");
@@ -84,7 +80,7 @@ Result<Replayer> Replayer::create(const TraceOpener& open, const ReplayOptions& 
   HOTSET_TRY(trace::TraceReader reader, open());
   HOTSET_RETURN_IF_ERROR(validate_options(reader.header(), options));
   Replayer replayer(std::move(reader), options);
-  HOTSET_TRY(replayer.traits_, policy::policy_traits(options.policy));
+  HOTSET_TRY(replayer.traits_, policy::policy_traits(options.rules.policy));
   replayer.clock_.resize(replayer.reader_.header().n_layer);
   replayer.n_counted_.resize(replayer.reader_.header().n_layer);
   if (replayer.traits_.needs_future) HOTSET_RETURN_IF_ERROR(replayer.record_future(open));
@@ -125,7 +121,7 @@ Result<cache::ExpertCache> Replayer::create_cache() {
     if (!options_->profile.empty()) group.profile = options_->profile[g];
     if (traits_.needs_future) group.future = futures_[g].get();
   }
-  return cache::ExpertCache::create(std::move(groups), options_->policy);
+  return cache::ExpertCache::create(std::move(groups), options_->rules.policy);
 }
 
 Status Replayer::create_planner() {
@@ -133,25 +129,24 @@ Status Replayer::create_planner() {
   for (int32_t g = 0; g < cache.n_groups(); ++g) {
     result_.slots.push_back(cache.slots(g).n_slots());
   }
+  lanes::LookupRules rules{.cache = options_->rules, .interceptor = options_->interceptor};
   // An offline bound declines what is not worth a slot; a fill would bring it back.
-  lanes::LookupRules rules{.batch = options_->max_decode_tokens,
-                           .fills = options_->fills && !traits_.needs_future,
-                           .interceptor = options_->interceptor};
-  if (!options_->share.is_auto) rules.cpu_share = options_->share.fixed;
-  if (options_->compat_zero_slots) {
+  if (traits_.needs_future) rules.cache.fills = false;
+  if (options_->counted.compat_zero_slots) {
     const auto k = static_cast<int32_t>(reader_.header().experts_per_token);
-    zero_slots_ = std::make_unique<ZeroSlotLimit>(reference_zero_slots(options_->share.fixed, k));
-    rules.fills = rules.streams = false;
+    zero_slots_ =
+        std::make_unique<ZeroSlotLimit>(reference_zero_slots(*options_->rules.cpu_share, k));
+    rules.cache.fills = rules.streams = false;
     rules.cpu_limit = zero_slots_.get();
   }
-  HOTSET_TRY(planner_, lanes::LookupPlanner::create(std::move(cache), rules, options_->rates));
+  HOTSET_TRY(planner_, lanes::LookupPlanner::create(std::move(cache), rules));
   return {};
 }
 
 bool Replayer::is_bypassed(const trace::TraceLookup& lookup) const {
   const size_t g = group_of(lookup);
   const int64_t n_slots = options_->slots[g];
-  return options_->compat_zero_slots
+  return options_->counted.compat_zero_slots
              ? reference_bypasses(lookup, reader_.header().groups[g].n_expert, n_slots)
              : n_slots == 0 && !traits_.needs_all_slots;
 }
@@ -160,15 +155,15 @@ Status Replayer::step(const trace::TraceLookup& traced) {
   HOTSET_RETURN_IF_ERROR(planner_->complete_fills());
 
   const auto layer = static_cast<size_t>(traced.layer);
-  const bool counts =
-      clock_[layer] >= options_->skip_tokens && traced.n_tokens() <= options_->max_counted_tokens;
+  const bool counts = clock_[layer] >= options_->counted.n_skipped() &&
+                      traced.n_tokens() <= options_->counted.max_counted_tokens;
   const bool bypassed = is_bypassed(traced);
   clock_[layer] += traced.n_tokens();
   if (counts) {
     n_counted_[layer] += traced.n_tokens();
     if (bypassed) ++result_.bypassed_lookups;
   }
-  if (bypassed && options_->compat_zero_slots) {
+  if (bypassed && options_->counted.compat_zero_slots) {
     if (counts) ++result_.counts.lookups;
     return {};
   }
@@ -209,7 +204,8 @@ Result<ReplayResult> Replayer::run() {
     return make_error(ErrorCode::kInvalidArgument,
                       "{}: has {} tokens, of which the first {} are skipped: nothing is left to "
                       "count",
-                      reader_.name(), *std::ranges::max_element(clock_), options_->skip_tokens);
+                      reader_.name(), *std::ranges::max_element(clock_),
+                      options_->counted.n_skipped());
   }
   return std::move(result_);
 }

@@ -13,7 +13,7 @@
 #include "hotset/base/error.h"
 #include "hotset/base/units.h"
 #include "hotset/cache/cache_counts.h"
-#include "hotset/lanes/lane_costs.h"
+#include "hotset/lanes/cache_rules.h"
 #include "hotset/lanes/planned_lookup.h"
 #include "hotset/trace/reader.h"
 
@@ -22,31 +22,25 @@ namespace hotset::sim {
 // Opens the trace at its start. Called once per pass: offline bounds need two.
 using TraceOpener = std::function<Result<trace::TraceReader>()>;
 
-// Which part of the misses the CPU lane takes.
-struct CpuShare {
-  bool is_auto = false;  // the lane chooser decides for each lookup, from ReplayOptions::rates
-  double fixed = 0;      // 0 to 1, unless is_auto
+// What of a replay counts.
+struct CountRules {
+  // First tokens of each layer, replayed but not counted; 0 or more. None: 100, or 0 with
+  // compat_zero_slots.
+  std::optional<int64_t> skip_tokens = {};
+  int32_t max_counted_tokens = INT32_MAX;  // lookups of more tokens are replayed but not counted
+  // Honour the limits of the reference implementation (reference_rules.h), for its exact counts: no
+  // prefills, no fills. Not with share auto.
+  bool compat_zero_slots = false;
 
-  bool operator==(const CpuShare&) const = default;
+  int64_t n_skipped() const { return skip_tokens.value_or(compat_zero_slots ? 0 : 100); }
 };
 
 struct ReplayOptions {
-  std::string policy = {};          // a name of the policy registry
+  lanes::CacheRules rules = {};
   std::vector<int64_t> slots = {};  // of each group of the trace, 0 for one that is not cached
-  CpuShare share = {};
-  int64_t skip_tokens = 100;               // of each layer, replayed but not counted; 0 or more
-  int32_t max_counted_tokens = INT32_MAX;  // lookups of more tokens are replayed but not counted
-  // Lookups of more tokens are streamed: they evict nothing. None: with share auto the costs decide
-  // for each lookup, else lanes::kMaxDecodeTokens.
-  std::optional<int32_t> max_decode_tokens = {};
-  bool fills = true;  // experts that the CPU computed may be copied in the background
-  // Honour the limits of the reference implementation (reference_rules.h) instead: no prefills, no
-  // fills. Not with share auto.
-  bool compat_zero_slots = false;
+  CountRules counted = {};
   // For the policy `static`: uses of each expert of each group, [n_groups][n_experts].
   std::span<const std::vector<uint64_t>> profile = {};
-  // The machine: what share auto decides by, how many fills the link has room for, and the time.
-  lanes::LaneRates rates = lanes::kTypicalRates;
   lanes::PlanInterceptor* interceptor = nullptr;  // sees every decision
   const std::atomic<bool>* cancelled = nullptr;   // set by another thread or a signal to stop
   // Told how many bytes of the trace were read since the last call. Called now and then.

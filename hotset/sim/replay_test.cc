@@ -44,8 +44,9 @@ std::string error_of(const MemoryTrace& trace, const ReplayOptions& options) {
 }
 
 TEST(Replay, CountsWhatTheCacheDoes) {
-  const ReplayResult result =
-      run(tokens({0, 1, 0, 2, 1, 0}), {.policy = "lru", .slots = {2}, .skip_tokens = 0});
+  const ReplayResult result = run(
+      tokens({0, 1, 0, 2, 1, 0}),
+      {.rules = {.policy = "lru", .cpu_share = 0}, .slots = {2}, .counted = {.skip_tokens = 0}});
   // 0 and 1 enter, 0 hits, 2 takes 1's slot, 1 takes 0's, 0 takes 2's.
   EXPECT_EQ(result.slots, std::vector<int64_t>{2});
   EXPECT_EQ(result.counts.lookups, 6);
@@ -61,8 +62,9 @@ TEST(Replay, CountsWhatTheCacheDoes) {
 }
 
 TEST(Replay, SkippedTokensAreReplayedButNotCounted) {
-  const ReplayResult result =
-      run(tokens({0, 1, 0, 2, 1, 0}), {.policy = "lru", .slots = {2}, .skip_tokens = 2});
+  const ReplayResult result = run(
+      tokens({0, 1, 0, 2, 1, 0}),
+      {.rules = {.policy = "lru", .cpu_share = 0}, .slots = {2}, .counted = {.skip_tokens = 2}});
   EXPECT_EQ(result.counts.lookups, 4);
   EXPECT_EQ(result.tokens, 4);
   EXPECT_EQ(result.counts.hits, 1);
@@ -71,12 +73,18 @@ TEST(Replay, SkippedTokensAreReplayedButNotCounted) {
 
 TEST(Replay, TokensAreThoseOfTheBusiestLayer) {
   const MemoryTrace trace(trace::small_header(2, 4, 1), {{0, 1, {0}}, {1, 1, {0}}, {0, 1, {1, 2}}});
-  EXPECT_EQ(run(trace, {.policy = "lru", .slots = {8}, .skip_tokens = 0}).tokens, 3);
+  EXPECT_EQ(
+      run(trace,
+          {.rules = {.policy = "lru", .cpu_share = 0}, .slots = {8}, .counted = {.skip_tokens = 0}})
+          .tokens,
+      3);
 }
 
 TEST(Replay, AGroupWithoutSlotsIsLeftToTheCpu) {
   const ReplayResult result =
-      run(tokens({0, 1, 0}), {.policy = "class_lru", .slots = {0}, .skip_tokens = 0});
+      run(tokens({0, 1, 0}), {.rules = {.policy = "class_lru", .cpu_share = 0},
+                              .slots = {0},
+                              .counted = {.skip_tokens = 0}});
   EXPECT_EQ(result.counts.cpu, 3);
   EXPECT_EQ(result.bypassed_lookups, 3);
   EXPECT_EQ(result.hit_rate(), 0);
@@ -88,7 +96,9 @@ TEST(Replay, APrefillEvictsNothingAndStreamsTheRest) {
   for (size_t i = 0; i < prompt.size(); ++i) prompt[i] = static_cast<int32_t>(i % 8);
   const MemoryTrace trace(trace::small_header(1, 8, 1),
                           {{0, 1, {6}}, {0, 1, prompt}, {0, 1, {6}}, {0, 1, {7}}});
-  const ReplayResult result = run(trace, {.policy = "lru", .slots = {3}, .skip_tokens = 0});
+  const ReplayResult result = run(
+      trace,
+      {.rules = {.policy = "lru", .cpu_share = 0}, .slots = {3}, .counted = {.skip_tokens = 0}});
   // 6; then 6 of 8 hit and two of the others fill the slots; then 6 hits; then 7 evicts one.
   EXPECT_EQ(result.counts.hits, 2);
   EXPECT_EQ(result.uploads(), 1 + 7 + 1);
@@ -106,7 +116,9 @@ TEST(Replay, UnboundedMissesEachExpertOnce) {
     for (const int32_t id : lookup.ids) seen.insert({lookup.layer, id});
   }
   const ReplayResult result =
-      run(MemoryTrace(bytes), {.policy = "unbounded", .slots = {5}, .skip_tokens = 0});
+      run(MemoryTrace(bytes), {.rules = {.policy = "unbounded", .cpu_share = 0},
+                               .slots = {5},
+                               .counted = {.skip_tokens = 0}});
   EXPECT_EQ(result.slots, std::vector<int64_t>{96});
   EXPECT_EQ(result.uploads(), std::ssize(seen));
   EXPECT_EQ(result.counts.evictions, 0);
@@ -121,16 +133,19 @@ TEST(Replay, NoPolicyBeatsTheBounds) {
     auto reader = trace.opener()().value();
     const auto profile = count_uses(reader).value();
     for (const int64_t n_slots : {6, 20, 48}) {
-      ReplayOptions options{.slots = {n_slots}, .skip_tokens = 0, .profile = profile};
-      options.policy = "belady";
+      ReplayOptions options{.rules = {.cpu_share = 0},
+                            .slots = {n_slots},
+                            .counted = {.skip_tokens = 0},
+                            .profile = profile};
+      options.rules.policy = "belady";
       const ReplayResult belady = run(trace, options);
-      options.policy = "belady-demand";
+      options.rules.policy = "belady-demand";
       const ReplayResult demand = run(trace, options);
       for (const std::string_view name : policy::policy_names()) {
         const policy::PolicyTraits traits = policy::policy_traits(name).value();
         if (traits.needs_all_slots) continue;
         SCOPED_TRACE(fmt::format("{} with {} slots", name, n_slots));
-        options.policy = name;
+        options.rules.policy = name;
         const ReplayResult result = run(trace, options);
         EXPECT_EQ(result.counts.selected, belady.counts.selected);
         EXPECT_LE(result.counts.hits, belady.counts.hits);
@@ -145,7 +160,7 @@ TEST(Replay, NoPolicyBeatsTheBounds) {
 TEST(Replay, TheSameTwice) {
   const MemoryTrace trace(trace::synthesize_bytes(small_synth(4)).value());
   const ReplayOptions options{
-      .policy = "class_lru", .slots = {20}, .share = {.is_auto = true}, .skip_tokens = 10};
+      .rules = {.policy = "class_lru"}, .slots = {20}, .counted = {.skip_tokens = 10}};
   const ReplayResult first = run(trace, options);
   const ReplayResult second = run(trace, options);
   EXPECT_EQ(first.counts.hits, second.counts.hits);
@@ -155,17 +170,17 @@ TEST(Replay, TheSameTwice) {
 
 TEST(Replay, AShareOfOneFollowsTheTextByFills) {
   const MemoryTrace trace(trace::synthesize_bytes(small_synth(5)).value());
-  ReplayOptions options{.policy = "crf:8", .slots = {24}, .share = {.fixed = 1}};
+  ReplayOptions options{.rules = {.policy = "crf:8", .cpu_share = 1}, .slots = {24}};
   const ReplayResult result = run(trace, options);
   EXPECT_EQ(result.uploads(), 0);
   EXPECT_GT(result.counts.cpu, 0);
   EXPECT_GT(result.counts.fills, 0);
   EXPECT_EQ(result.upload_bytes(), Bytes{1 << 20} * result.counts.fills);
-  options.fills = false;
+  options.rules.fills = false;
   EXPECT_EQ(run(trace, options).counts.fills, 0);
   EXPECT_LT(run(trace, options).counts.hits, result.counts.hits);
-  options.fills = true;
-  options.compat_zero_slots = true;
+  options.rules.fills = true;
+  options.counted.compat_zero_slots = true;
   EXPECT_EQ(run(trace, options).counts.fills, 0);
   EXPECT_LT(run(trace, options).counts.hits, result.counts.hits);
 }
@@ -178,14 +193,17 @@ TEST(Replay, AutoIsAsFastAsTheBestFixedShare) {
   for (const double link_gb_per_s : {1.0, 6.0, 24.0, 100.0}) {
     for (const int64_t n_slots : {10, 40}) {
       SCOPED_TRACE(fmt::format("link {} GB/s, {} slots", link_gb_per_s, n_slots));
-      ReplayOptions options{.policy = "crf:32", .slots = {n_slots}, .skip_tokens = 300};
-      options.rates.link_gb_per_s = link_gb_per_s;
+      ReplayOptions options{.rules = {.policy = "crf:32", .cpu_share = 0},
+                            .slots = {n_slots},
+                            .counted = {.skip_tokens = 300}};
+      options.rules.rates = lanes::kTypicalRates;
+      options.rules.rates->link_gb_per_s = link_gb_per_s;
       double best_us = 1e300;
       for (const double share : {0.0, 0.5, 1.0}) {
-        options.share = {.fixed = share};
+        options.rules.cpu_share = share;
         best_us = std::min(best_us, run(trace, options).modelled_us);
       }
-      options.share = {.is_auto = true};
+      options.rules.cpu_share = {};
       EXPECT_LE(run(trace, options).modelled_us, 1.02 * best_us);
     }
   }
@@ -194,38 +212,52 @@ TEST(Replay, AutoIsAsFastAsTheBestFixedShare) {
 TEST(Replay, CompatLeavesOutWhatTheReferenceBypasses) {
   const MemoryTrace trace(trace::small_header(1, 8, 2),
                           {{0, 2, {0, 1}}, {0, 2, {2, 3, 4, 5}}, {0, 2, {0, 1}}, {0, 2, {6, 7}}});
-  const ReplayResult result = run(
-      trace, {.policy = "class_lru", .slots = {3}, .skip_tokens = 0, .compat_zero_slots = true});
+  const ReplayResult result =
+      run(trace, {.rules = {.policy = "class_lru", .cpu_share = 0},
+                  .slots = {3},
+                  .counted = {.skip_tokens = 0, .compat_zero_slots = true}});
   EXPECT_EQ(result.counts.lookups, 4);
   EXPECT_EQ(result.bypassed_lookups, 1);
   EXPECT_EQ(result.counts.hits, 2);
   EXPECT_EQ(result.uploads(), 4);
   // The bounds see the same lookups.
-  EXPECT_EQ(
-      run(trace, {.policy = "belady", .slots = {3}, .skip_tokens = 0, .compat_zero_slots = true})
-          .counts.hits,
-      2);
+  EXPECT_EQ(run(trace, {.rules = {.policy = "belady", .cpu_share = 0},
+                        .slots = {3},
+                        .counted = {.skip_tokens = 0, .compat_zero_slots = true}})
+                .counts.hits,
+            2);
 }
 
 TEST(Replay, SaysWhatIsWrong) {
   const MemoryTrace trace = tokens({0, 1, 0});
-  EXPECT_THAT(error_of(trace, {.policy = "fifo", .slots = {2}}), HasSubstr("fifo"));
-  EXPECT_THAT(error_of(trace, {.policy = "lru", .slots = {}}), HasSubstr("0 groups, expected 1"));
-  EXPECT_THAT(error_of(trace, {.policy = "lru", .slots = {9}, .skip_tokens = 0}), HasSubstr("9"));
-  EXPECT_THAT(error_of(trace, {.policy = "lru", .slots = {2}, .skip_tokens = -1}), HasSubstr("-1"));
-  EXPECT_THAT(error_of(trace, {.policy = "lru", .slots = {2}, .skip_tokens = 3}),
+  EXPECT_THAT(error_of(trace, {.rules = {.policy = "fifo", .cpu_share = 0}, .slots = {2}}),
+              HasSubstr("fifo"));
+  EXPECT_THAT(error_of(trace, {.rules = {.policy = "lru", .cpu_share = 0}, .slots = {}}),
+              HasSubstr("0 groups, expected 1"));
+  EXPECT_THAT(error_of(trace, {.rules = {.policy = "lru", .cpu_share = 0},
+                               .slots = {9},
+                               .counted = {.skip_tokens = 0}}),
+              HasSubstr("9"));
+  EXPECT_THAT(error_of(trace, {.rules = {.policy = "lru", .cpu_share = 0},
+                               .slots = {2},
+                               .counted = {.skip_tokens = -1}}),
+              HasSubstr("-1"));
+  EXPECT_THAT(error_of(trace, {.rules = {.policy = "lru", .cpu_share = 0},
+                               .slots = {2},
+                               .counted = {.skip_tokens = 3}}),
               HasSubstr("has 3 tokens, of which the first 3 are skipped"));
-  EXPECT_THAT(error_of(trace, {.policy = "lru", .slots = {2}, .share = {.fixed = 1.5}}),
+  EXPECT_THAT(error_of(trace, {.rules = {.policy = "lru", .cpu_share = 1.5}, .slots = {2}}),
               HasSubstr("1.5"));
   EXPECT_THAT(
-      error_of(
-          trace,
-          {.policy = "lru", .slots = {2}, .share = {.is_auto = true}, .compat_zero_slots = true}),
+      error_of(trace,
+               {.rules = {.policy = "lru"}, .slots = {2}, .counted = {.compat_zero_slots = true}}),
       HasSubstr("compat-zero-slots"));
-  EXPECT_NE(error_of(trace, {.policy = "static", .slots = {2}}), "no error");
+  EXPECT_NE(error_of(trace, {.rules = {.policy = "static", .cpu_share = 0}, .slots = {2}}),
+            "no error");
   const std::atomic<bool> cancelled = true;
   const auto stopped =
-      replay(trace.opener(), {.policy = "lru", .slots = {2}, .cancelled = &cancelled});
+      replay(trace.opener(),
+             {.rules = {.policy = "lru", .cpu_share = 0}, .slots = {2}, .cancelled = &cancelled});
   ASSERT_FALSE(stopped);
   EXPECT_EQ(stopped.error().code, ErrorCode::kCancelled);
 }
@@ -234,7 +266,8 @@ TEST(Replay, ADamagedTraceIsAnError) {
   auto bytes = trace::synthesize_bytes(small_synth(7)).value();
   bytes.resize(bytes.size() - 3);
   for (const char* policy : {"lru", "belady"}) {
-    const auto result = replay(MemoryTrace(bytes).opener(), {.policy = policy, .slots = {20}});
+    const auto result = replay(MemoryTrace(bytes).opener(),
+                               {.rules = {.policy = policy, .cpu_share = 0}, .slots = {20}});
     ASSERT_FALSE(result);
     EXPECT_EQ(result.error().code, ErrorCode::kCorrupt);
   }

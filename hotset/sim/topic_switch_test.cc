@@ -50,10 +50,10 @@ class Replayed {
   };
 
   Counts counts_from(int64_t token) const {
-    ReplayOptions options{.policy = options_.policies[0],
-                          .slots = slots_,
-                          .share = options_.shares[0],
-                          .skip_tokens = token};
+    ReplayOptions options{
+        .rules = {.policy = options_.policies[0], .cpu_share = options_.shares[0]},
+        .slots = slots_,
+        .counted = {.skip_tokens = token}};
     const auto result = replay([this] { return trace::TraceReader::open(trace_); }, options);
     EXPECT_TRUE(result) << result.error().message;
     if (!result) return {};
@@ -88,10 +88,9 @@ TEST_P(TopicSwitch, CostsLittleMoreThanWithLru) {
     const std::string both = made / "both.mct";
     ASSERT_TRUE(trace::merge_traces({part(first, 0), part(second, 0)}, both, {}));
     const auto replayed = [&](const std::string& policy) {
-      return Replayed(both, {.traces = {},
-                             .policies = {policy},
-                             .sizes = {{.value = GetParam()}},
-                             .shares = {CpuShare{}}});
+      return Replayed(
+          both,
+          {.traces = {}, .policies = {policy}, .sizes = {{.value = GetParam()}}, .shares = {0.0}});
     };
     const Replayed lru = replayed("lru");
     const Replayed own = replayed(std::string(policy::kDefaultPolicy));

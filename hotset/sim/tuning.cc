@@ -13,17 +13,17 @@ namespace hotset::sim {
 namespace {
 
 Status check(const TuneOptions& o) {
-  if (o.sizes.empty() || o.shares.empty()) {
+  if (o.table_sizes.empty() || o.table_shares.empty()) {
     return make_error(ErrorCode::kInvalidArgument,
                       "tune: found {} cache sizes and {} shares, expected at least one of each",
-                      o.sizes.size(), o.shares.size());
+                      o.table_sizes.size(), o.table_shares.size());
   }
   for (size_t i = 0; i < o.runs.size(); ++i) {
     const TuneRun& run = o.runs[i];
     for (const auto& [name, value, most] :
          {std::tuple{"ms_per_token", run.ms_per_token, 1e12}, std::tuple{"up_gib", run.up_gib, 1e9},
           std::tuple{"cpu_gib", run.cpu_gib, 1e9}, std::tuple{"hit_rate", run.hit_rate, 1.0},
-          std::tuple{"cpu share", run.share.is_auto ? 0 : run.share.fixed, 1.0}}) {
+          std::tuple{"cpu share", run.share.value_or(0), 1.0}}) {
       if (value >= 0 && value <= most) continue;
       return make_error(ErrorCode::kInvalidArgument, "run {}: {}: found {}, expected 0 to {:g}", i,
                         name, value, most);
@@ -39,7 +39,7 @@ std::optional<AutoLine> fit_auto(const std::vector<TuneRun>& runs, const sim::Ti
   double n = 0, x1 = 0, x2 = 0, y = 0, xy = 0;
   std::vector<std::pair<double, double>> points;  // GiB of misses, ms
   for (const TuneRun& run : runs) {
-    if (!run.share.is_auto || !(run.ms_per_token > 0)) continue;
+    if (run.share || !(run.ms_per_token > 0)) continue;
     const double x = run.up_gib + run.cpu_gib;
     const double w = 1 / (run.ms_per_token * run.ms_per_token);
     n += w;
@@ -74,11 +74,11 @@ class Tuner {
 
  private:
   Status fit();
-  Result<TunePrediction> predict(Bytes cache, const CpuShare& share);
+  Result<TunePrediction> predict(Bytes cache, lanes::CpuShare share);
   Status fill_table();
   void fill_layers();
   void recommend();
-  bool predicts(const CpuShare& share) const { return !share.is_auto || result_.auto_line; }
+  bool predicts(lanes::CpuShare share) const { return share || result_.auto_line; }
   void step() {
     if (o_.progress) o_.progress(++n_done_ / n_steps_);
   }
@@ -94,10 +94,10 @@ class Tuner {
 
 Status Tuner::fit() {
   for (const TuneRun& run : o_.runs) {
-    if (run.share.is_auto) continue;
+    if (!run.share) continue;
     result_.timed.push_back({.up_gib = run.up_gib,
                              .cpu_gib = run.cpu_gib,
-                             .share = run.share.fixed,
+                             .share = *run.share,
                              .ms_per_token = run.ms_per_token});
   }
   auto fitted = sim::fit_time_model(result_.timed);
@@ -126,20 +126,19 @@ Status Tuner::fit() {
   return {};
 }
 
-Result<TunePrediction> Tuner::predict(Bytes cache, const CpuShare& share) {
+Result<TunePrediction> Tuner::predict(Bytes cache, lanes::CpuShare share) {
   TunePrediction prediction{.cache = cache, .share = share};
   HOTSET_TRY(const ReplayResult replayed,
              replay_setting(o_, header_, cache, share, &prediction.slots));
   // The reference's cache has no part in some lookups, whose bytes nobody counts.
-  any_left_out_ |= o_.compat_zero_slots && replayed.bypassed_lookups > 0;
+  any_left_out_ |= o_.counted.compat_zero_slots && replayed.bypassed_lookups > 0;
   prediction.hit_rate = replayed.hit_rate();
   prediction.up_gib = replayed.upload_gib_per_token() - replayed.fill_gib_per_token();
   prediction.cpu_gib = replayed.cpu_gib_per_token();
   prediction.ms_per_token =
-      share.is_auto
-          ? result_.auto_line->base_ms +
-                result_.auto_line->ms_per_gib * (prediction.up_gib + prediction.cpu_gib)
-          : result_.fit->model.ms_per_token(prediction.up_gib, prediction.cpu_gib, share.fixed);
+      share ? result_.fit->model.ms_per_token(prediction.up_gib, prediction.cpu_gib, *share)
+            : result_.auto_line->base_ms +
+                  result_.auto_line->ms_per_gib * (prediction.up_gib + prediction.cpu_gib);
   step();
   return prediction;
 }
@@ -154,10 +153,10 @@ Status Tuner::fill_table() {
     }
     result_.checks.push_back(check);
   }
-  for (const Bytes size : o_.sizes) {
+  for (const Bytes size : o_.table_sizes) {
     std::vector<TunePrediction> row;
     any_left_out_ = false;
-    for (const CpuShare& share : o_.shares) {
+    for (const lanes::CpuShare share : o_.table_shares) {
       if (!predicts(share)) continue;
       HOTSET_TRY(TunePrediction prediction, predict(size, share));
       row.push_back(std::move(prediction));
@@ -216,10 +215,10 @@ void Tuner::recommend() {
   // The CPU is left to others where that costs little: the lowest share of those nearly as fast,
   // with as much cache as the fastest has. Auto has no share; it is taken where it is the fastest.
   size_t best = static_cast<size_t>(fastest - table.begin());
-  for (size_t i = 0; i < table.size() && !table[best].share.is_auto; ++i) {
+  for (size_t i = 0; i < table.size() && table[best].share; ++i) {
     const bool is_near = table[i].ms_per_token <= fastest->ms_per_token * (1 + o_.share_tolerance);
-    if (table[i].cache == fastest->cache && !table[i].share.is_auto && is_near &&
-        table[i].share.fixed < table[best].share.fixed) {
+    if (table[i].cache == fastest->cache && table[i].share && is_near &&
+        *table[i].share < *table[best].share) {
       best = i;
     }
   }
@@ -227,7 +226,7 @@ void Tuner::recommend() {
 }
 
 Result<TuneResult> Tuner::run() {
-  n_steps_ = static_cast<double>(o_.sizes.size() * o_.shares.size() + o_.runs.size());
+  n_steps_ = static_cast<double>(o_.table_sizes.size() * o_.table_shares.size() + o_.runs.size());
   HOTSET_RETURN_IF_ERROR(fit());
   if (!result_.fit) return std::move(result_);
   HOTSET_RETURN_IF_ERROR(fill_table());
@@ -239,22 +238,16 @@ Result<TuneResult> Tuner::run() {
 }  // namespace
 
 Result<ReplayResult> replay_setting(const TuneOptions& o, const trace::TraceHeader& header,
-                                    Bytes cache, const CpuShare& share,
+                                    Bytes cache, lanes::CpuShare share,
                                     std::vector<int64_t>* slots) {
   const auto k = static_cast<int32_t>(header.experts_per_token);
-  const int32_t n_zero = o.compat_zero_slots ? reference_zero_slots(share.fixed, k) : 0;
+  const int32_t n_zero = o.counted.compat_zero_slots && share ? reference_zero_slots(*share, k) : 0;
   HOTSET_TRY(std::vector<int64_t> found, slots_for_trace(header, cache, n_zero));
   if (slots != nullptr) *slots = found;
-  return replay(o.trace, {.policy = o.policy,
-                          .slots = std::move(found),
-                          .share = share,
-                          .skip_tokens = o.skip_tokens,
-                          .max_counted_tokens = o.max_counted_tokens,
-                          .max_decode_tokens = o.max_decode_tokens,
-                          .fills = o.fills,
-                          .compat_zero_slots = o.compat_zero_slots,
-                          .rates = o.rates,
-                          .cancelled = o.cancelled});
+  ReplayOptions options{
+      .rules = o.rules, .slots = std::move(found), .counted = o.counted, .cancelled = o.cancelled};
+  options.rules.cpu_share = share;
+  return replay(o.trace, options);
 }
 
 Result<TuneResult> tune(const TuneOptions& options) {

@@ -19,7 +19,7 @@
 
 #include "hotset/base/error.h"
 #include "hotset/base/units.h"
-#include "hotset/lanes/lane_costs.h"
+#include "hotset/lanes/cache_rules.h"
 #include "hotset/sim/replay.h"
 #include "hotset/sim/time_model.h"
 
@@ -27,8 +27,8 @@ namespace hotset::sim {
 
 // A measured run with a cache. Means over its tokens, the first ones left out.
 struct TuneRun {
-  Bytes cache;          // budget, as --moe-cache-mib; above 0
-  CpuShare share = {};  // 0 to 1, or auto
+  Bytes cache;  // budget, as --moe-cache-mib; above 0
+  lanes::CpuShare share = 0;
   double ms_per_token = 0;
   double up_gib = 0;   // uploaded for lookups, without fills
   double cpu_gib = 0;  // computed by the CPU lane
@@ -43,18 +43,13 @@ struct TuneOptions {
   double no_cache_ms_per_token = 0;
   // The routing of the runs. All have computed the same tokens.
   TraceOpener trace = {};
-  int64_t skip_tokens = 0;  // of the trace, which no run counts
-  // How the cache works, as ReplayOptions has it.
-  std::string policy = {};
-  std::optional<int32_t> max_decode_tokens = {};
-  int32_t max_counted_tokens = 1;
-  bool fills = true;
-  bool compat_zero_slots = false;
-  lanes::LaneRates rates = lanes::kTypicalRates;
+  lanes::CacheRules rules = {};  // of the runs; its share is that of each of them
+  CountRules counted = {.skip_tokens = 0,
+                        .max_counted_tokens = 1};  // of the trace, as the runs count
   // What is predicted: every combination. `auto` only where a run has it. With compat_zero_slots no
   // size with which the reference leaves out lookups that count.
-  std::vector<Bytes> sizes = {};
-  std::vector<CpuShare> shares = {};
+  std::vector<Bytes> table_sizes = {};
+  std::vector<lanes::CpuShare> table_shares = {};
   double max_error = 0.10;        // of the fit's worst run, above which nothing is recommended
   double share_tolerance = 0.05;  // the lowest share within this of the fastest is recommended
   const std::atomic<bool>* cancelled = nullptr;
@@ -63,7 +58,7 @@ struct TuneOptions {
 
 struct TunePrediction {
   Bytes cache;
-  CpuShare share = {};
+  lanes::CpuShare share = 0;
   std::vector<int64_t> slots = {};  // of each group
   double hit_rate = 0;              // of the replay, as the following
   double up_gib = 0;
@@ -108,10 +103,10 @@ struct TuneResult {
   std::string why_not = {};           // nothing is recommended; empty if something is
 };
 
-// The replay of one setting, with the options' trace, policy and rates. `slots`: where to leave the
+// The replay of one setting, with the options' trace, rules. `slots`: where to leave the
 // slots of each group; null: nowhere. Errors: as slots_for_trace() and replay().
 Result<ReplayResult> replay_setting(const TuneOptions& options, const trace::TraceHeader& header,
-                                    Bytes cache, const CpuShare& share,
+                                    Bytes cache, lanes::CpuShare share,
                                     std::vector<int64_t>* slots);
 
 // Errors: kInvalidArgument (a number out of its range, no size, no share), those of replay(),

@@ -22,16 +22,16 @@ class TuningTest : public testing::Test {
  protected:
   TuningTest() : trace_(*synth_trace()) {
     options_.trace = trace_.opener();
-    options_.policy = "class_lru";
-    options_.skip_tokens = 50;
-    options_.sizes = {mib(2), mib(4), mib(8)};
-    options_.shares = {{.fixed = 0}, {.fixed = 0.5}, {.fixed = 0.95}, {.fixed = 1}};
+    options_.rules.policy = "class_lru";
+    options_.counted.skip_tokens = 50;
+    options_.table_sizes = {mib(2), mib(4), mib(8)};
+    options_.table_shares = {0.0, 0.5, 0.95, 1.0};
   }
 
   static Result<std::vector<std::byte>> synth_trace();
 
   // A run as the truth has it.
-  TuneRun run(Bytes cache, const CpuShare& share) {
+  TuneRun run(Bytes cache, lanes::CpuShare share) {
     const auto header = options_.trace()->header();
     const auto replayed = replay_setting(options_, header, cache, share, nullptr);
     EXPECT_TRUE(replayed) << replayed.error().message;
@@ -39,20 +39,20 @@ class TuningTest : public testing::Test {
     run.up_gib = replayed->upload_gib_per_token() - replayed->fill_gib_per_token();
     run.cpu_gib = replayed->cpu_gib_per_token();
     run.hit_rate = replayed->hit_rate();
-    run.ms_per_token = share.is_auto
-                           ? kAutoTruth.base_ms + kAutoTruth.ms_per_gib * (run.up_gib + run.cpu_gib)
-                           : kTruth.ms_per_token(run.up_gib, run.cpu_gib, share.fixed);
+    run.ms_per_token =
+        share ? kTruth.ms_per_token(run.up_gib, run.cpu_gib, *share)
+              : kAutoTruth.base_ms + kAutoTruth.ms_per_gib * (run.up_gib + run.cpu_gib);
     return run;
   }
 
   void add_runs(bool with_auto) {
     for (const Bytes cache : {mib(8), mib(2)}) {
       for (const double share : {0.0, 0.5, 0.95}) {
-        options_.runs.push_back(run(cache, {.fixed = share}));
+        options_.runs.push_back(run(cache, share));
       }
-      if (with_auto) options_.runs.push_back(run(cache, {.is_auto = true}));
+      if (with_auto) options_.runs.push_back(run(cache, {}));
     }
-    if (with_auto) options_.shares.push_back({.is_auto = true});
+    if (with_auto) options_.table_shares.emplace_back();
   }
 
   TuneResult tuned() {
@@ -105,13 +105,13 @@ TEST_F(TuningTest, RecommendsTheLowestShareNearTheFastest) {
   options_.share_tolerance = 10;  // everything is near
   const TuneResult loose = tuned();
   ASSERT_TRUE(loose.recommended);
-  EXPECT_EQ(loose.table[*loose.recommended].share, CpuShare{});
+  EXPECT_EQ(loose.table[*loose.recommended].share, 0.0);
   EXPECT_EQ(loose.table[*loose.recommended].cache, fastest.cache);
 }
 
 TEST_F(TuningTest, AutoIsPredictedOnlyWhereItWasMeasured) {
   add_runs(false);
-  options_.shares.push_back({.is_auto = true});
+  options_.table_shares.emplace_back();
   const TuneResult result = tuned();
   EXPECT_FALSE(result.auto_line);
   EXPECT_EQ(result.table.size(), 3U * 4);
@@ -119,8 +119,8 @@ TEST_F(TuningTest, AutoIsPredictedOnlyWhereItWasMeasured) {
 
 TEST_F(TuningTest, AutoMeasuredOnceIsMovedByTheCheaperLane) {
   add_runs(false);
-  options_.shares.push_back({.is_auto = true});
-  options_.runs.push_back(run(mib(8), {.is_auto = true}));
+  options_.table_shares.emplace_back();
+  options_.runs.push_back(run(mib(8), {}));
   const TuneResult result = tuned();
   ASSERT_TRUE(result.auto_line);
   EXPECT_NEAR(result.auto_line->ms_per_gib, kTruth.cpu_ms, 1e-3);
@@ -163,7 +163,7 @@ TEST_F(TuningTest, RecommendsNothingFromRunsThatDoNotFit) {
 TEST_F(TuningTest, WholeLayersHoldWhatTheirMemoryHolds) {
   add_runs(false);
   const Bytes layer = Bytes{200'000} * 32;
-  options_.sizes = {layer - Bytes{1}, layer, layer * 3};
+  options_.table_sizes = {layer - Bytes{1}, layer, layer * 3};
   const TuneResult result = tuned();
   ASSERT_EQ(result.layers.size(), 3U);
   EXPECT_EQ(result.layers[0].n_layers, 0);
@@ -182,7 +182,7 @@ TEST_F(TuningTest, RefusesNumbersOutOfRange) {
   ASSERT_FALSE(result);
   EXPECT_THAT(result.error().message, HasSubstr("run 3: up_gib: found nan"));
   options_.runs.clear();
-  options_.sizes.clear();
+  options_.table_sizes.clear();
   EXPECT_FALSE(tune(options_));
 }
 

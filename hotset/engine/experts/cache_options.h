@@ -3,14 +3,8 @@
 #ifndef HOTSET_ENGINE_EXPERTS_CACHE_OPTIONS_H_
 #define HOTSET_ENGINE_EXPERTS_CACHE_OPTIONS_H_
 
-#include <cstdint>
-#include <optional>
-#include <string>
-
-#include "hotset/lanes/lane_costs.h"
+#include "hotset/lanes/cache_rules.h"
 #include "hotset/lanes/planned_lookup.h"
-#include "hotset/lanes/split_costs.h"
-#include "hotset/policy/registry.h"
 
 namespace hotset::engine {
 
@@ -22,23 +16,12 @@ enum class HitOrder {
 };
 
 struct CacheOptions {
-  std::string policy = std::string(policy::kDefaultPolicy);
-  // Part of the misses that the CPU lane takes, 0 to 1; none: the chooser decides for each lookup.
-  std::optional<double> cpu_share = {};
-  bool fills = true;  // experts that the CPU computed may be copied in the background
-  // Lookups of more tokens, 1 or more, are streamed (prefill); none: where the share is the
-  // chooser's the costs decide for each lookup, else lanes::kMaxDecodeTokens.
-  std::optional<int32_t> max_decode_tokens = {};
+  // Hits of a lookup of at most rules.most_in_batch() tokens may be queued before it is known;
+  // memory is planned for them.
+  lanes::CacheRules rules = {};
   HitOrder hit_order = HitOrder::kAuto;
-  // The machine, where it should not be measured: what the chooser and fills go by.
-  std::optional<lanes::LaneRates> rates = {};
   lanes::PlanInterceptor* interceptor = nullptr;  // must outlive the engine
 };
-
-// Most tokens of a lookup whose hits are queued before it is known; memory is planned for them.
-inline int32_t most_queued_tokens(const CacheOptions& options) {
-  return options.max_decode_tokens.value_or(lanes::kMaxDecodeTokens);
-}
 
 }  // namespace hotset::engine
 

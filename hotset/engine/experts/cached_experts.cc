@@ -13,7 +13,7 @@ CachedExperts::CachedExperts(const LoadedModel& model, device::DeviceMemory& mem
       options_(options),
       experts_per_token_(static_cast<int32_t>(model.spec().router.n_expert_used)),
       pairs_(static_cast<size_t>(model.spec().router.n_expert),
-             static_cast<size_t>(most_queued_tokens(options)) *
+             static_cast<size_t>(options.rules.most_in_batch()) *
                  static_cast<size_t>(model.spec().router.n_expert_used)) {}
 
 Result<std::unique_ptr<CachedExperts>> CachedExperts::create(const LoadedModel& model,
@@ -22,16 +22,12 @@ Result<std::unique_ptr<CachedExperts>> CachedExperts::create(const LoadedModel& 
                                                              const CacheOptions& options) {
   std::unique_ptr<CachedExperts> experts(new CachedExperts(model, memory, options));
   HOTSET_TRY(cache::ExpertCache cache,
-             cache::ExpertCache::create(std::move(groups), options.policy));
-  const lanes::LookupRules rules{.cpu_share = options.cpu_share,
-                                 .batch = options.max_decode_tokens,
-                                 .fills = options.fills,
-                                 .interceptor = options.interceptor};
+             cache::ExpertCache::create(std::move(groups), options.rules.policy));
   HOTSET_TRY(experts->planner_,
-             lanes::LookupPlanner::create(std::move(cache), rules,
-                                          options.rates.value_or(lanes::kTypicalRates)));
+             lanes::LookupPlanner::create(
+                 std::move(cache), {.cache = options.rules, .interceptor = options.interceptor}));
   experts->learner_.emplace(*experts->planner_);
-  if (!options.cpu_share && experts->learns()) {
+  if (!options.rules.cpu_share && experts->learns()) {
     HOTSET_TRY(experts->guard_, lanes::StepGuard::create());
   }
   HOTSET_TRY(experts->transfers_, ExpertTransfers::create(model, memory, experts->core()));
@@ -61,7 +57,7 @@ Status CachedExperts::end_step(double step_us) {
 }
 
 void CachedExperts::compare_with_cpu() {
-  if (options_.cpu_share || !learns()) return;
+  if (options_.rules.cpu_share || !learns()) return;
   why_unused_ = learner_->why_cpu_alone(memory_.info().name, experts_per_token_);
 }
 

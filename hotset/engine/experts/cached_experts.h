@@ -48,7 +48,7 @@ class CachedExperts {
   const lanes::LaneCosts& costs(int32_t group) const { return planner_->costs(group); }
   Bytes expert_bytes(int64_t layer) const { return banks().expert_bytes(layer); }
   // Whether costs are measured, or given by CacheOptions::rates.
-  bool learns() const { return !options_.rates.has_value(); }
+  bool learns() const { return !options_.rules.rates.has_value(); }
 
   // Whether the layer's lookups are planned here: it has slots, but not for all experts.
   bool serves(int64_t layer) const {

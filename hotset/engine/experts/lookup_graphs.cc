@@ -155,7 +155,7 @@ Status LookupGraphs::visit_largest(const std::function<Status(KeptGraph, bool on
   for (int64_t layer = 0; layer < spec.n_layer; ++layer) {
     const BankedLayer* banked = p_.banks.layer(layer);
     if (banked == nullptr || banked->resident()) continue;
-    for (int32_t n = std::min(p_.n_ubatch, p_.max_queued_tokens);; n /= 2) {
+    for (int32_t n = std::min(p_.n_ubatch, p_.cache_batch);; n /= 2) {
       HOTSET_RETURN_IF_ERROR(offer(build_all_pairs(layer, 0, n), false));
       if (n == 1) break;
     }

@@ -79,7 +79,7 @@ class LookupGraphs {
     device::ComputeBuffer& device_compute;
     device::ComputeBuffer& cpu_compute;
     int32_t n_ubatch = 1;
-    int32_t max_queued_tokens = 1;  // of lookups whose hits are queued before they are known
+    int32_t cache_batch = 1;  // most tokens of a lookup whose hits are queued before it is known
   };
   // References in `parts` must outlive the object.
   explicit LookupGraphs(const Parts& parts) : p_(parts) {}

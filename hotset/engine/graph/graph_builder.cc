@@ -198,9 +198,8 @@ ggml_tensor* GraphBuilder::attend(int64_t layer, const QueryKeyValue& qkv, ggml_
                                   const LayerWeights& w) {
   store(layer, qkv);
   ggml_tensor* query = ggml_permute(context_, qkv.query, 0, 2, 1, 3);  // [n_head, T, head_dim_k]
-  ggml_tensor* result = kv_.options().flash_attention
-                            ? flash_attention(layer, query, mask, w.attn_sinks)
-                            : plain_attention(layer, query, mask, w.attn_sinks);
+  ggml_tensor* result = kv_.flash_attention() ? flash_attention(layer, query, mask, w.attn_sinks)
+                                              : plain_attention(layer, query, mask, w.attn_sinks);
   if (w.attn_v_b != nullptr) result = ggml_mul_mat(context_, w.attn_v_b, result);
   const int64_t width = result->ne[0] * result->ne[2];
   result = ggml_permute(context_, result, 0, 2, 1, 3);  // [T, n_head, head_dim_v]

@@ -160,11 +160,12 @@ TEST(Shapes, UnusualOnesComputeOrAreRefused) {
       auto description = describe_model(path);
       ASSERT_TRUE(description) << description.error().message;
       EngineOptions options{.n_threads = 1,
-                            .n_ctx = 64,
-                            .n_ubatch = static_cast<int32_t>(1 + random.below(20)),
-                            .n_outputs = 20,
-                            .flash_attention = flash_attention};
-      if (random.below(2) == 0) options.key_type = options.value_type = GGML_TYPE_F32;
+                            .context = {.n_ctx = 64,
+                                        .n_ubatch = static_cast<int32_t>(1 + random.below(20)),
+                                        .n_outputs = 20,
+                                        .flash_attention = flash_attention}};
+      if (random.below(2) == 0)
+        options.context.key_type = options.context.value_type = GGML_TYPE_F32;
       options.load.repack = random.below(2) == 0;
       const auto engine = Engine::create(*std::move(description), options);
       if (!engine) {

@@ -28,7 +28,7 @@ Status check_type(std::string_view what, ggml_type type, int64_t head_dim) {
 
 }  // namespace
 
-Result<KvCache> KvCache::create(const model::ModelSpec& spec, const KvCacheOptions& options,
+Result<KvCache> KvCache::create(const model::ModelSpec& spec, const ContextOptions& options,
                                 ggml_backend_buffer_type_t cpu_type, device::DeviceMemory* memory,
                                 Placement placement) {
   if (options.n_ctx < 1 || options.n_ctx > kMaxContext) {
@@ -36,13 +36,14 @@ Result<KvCache> KvCache::create(const model::ModelSpec& spec, const KvCacheOptio
                       options.n_ctx, kMaxContext);
   }
   const model::AttentionSpec& attention = spec.attention;
+  KvCache cache(options, attention);
   HOTSET_RETURN_IF_ERROR(check_type("key cache type", options.key_type, attention.head_dim_k));
   const bool has_values = !attention.values_in_keys;
   if (has_values) {
     HOTSET_RETURN_IF_ERROR(
         check_type("value cache type", options.value_type, attention.head_dim_v));
   }
-  if (has_values && ggml_is_quantized(options.value_type) && !options.flash_attention) {
+  if (has_values && ggml_is_quantized(options.value_type) && !cache.flash_attention()) {
     return make_error(
         ErrorCode::kInvalidArgument,
         "value cache type: found {} with flash attention off, expected f32 or f16 (or "
@@ -50,7 +51,6 @@ Result<KvCache> KvCache::create(const model::ModelSpec& spec, const KvCacheOptio
         ggml_type_name(options.value_type));
   }
   const int32_t n_cells = (options.n_ctx + kCellBucket - 1) / kCellBucket * kCellBucket;
-  KvCache cache(options, attention);
   const bool has_own =
       attention.window > 0 && options.n_window_cells > 0 && options.n_window_cells < n_cells;
   const size_t n_tensors = 2 * static_cast<size_t>(spec.n_layer);
@@ -66,7 +66,7 @@ Result<KvCache> KvCache::create(const model::ModelSpec& spec, const KvCacheOptio
     const int32_t n = has_own && attention.is_windowed(layer) ? options.n_window_cells : n_cells;
     cache.keys_.push_back(ggml_new_tensor_2d(context, options.key_type, key_row, n));
     if (!has_values) continue;
-    cache.values_.push_back(options.flash_attention
+    cache.values_.push_back(cache.flash_attention()
                                 ? ggml_new_tensor_2d(context, options.value_type, value_row, n)
                                 : ggml_new_tensor_2d(context, options.value_type, n, value_row));
   }

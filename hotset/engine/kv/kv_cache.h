@@ -30,6 +30,7 @@
 #include "hotset/device/device.h"
 #include "hotset/device/tensor_context.h"
 #include "hotset/device/zeroed_buffer.h"
+#include "hotset/engine/kv/context_options.h"
 #include "hotset/engine/kv/kv_cells.h"
 #include "hotset/engine/run/executor.h"
 #include "hotset/engine/weights/placement.h"
@@ -41,16 +42,6 @@ namespace hotset::engine {
 inline constexpr int32_t kCellBucket = 256;
 inline constexpr int32_t kMaxContext = 1 << 28;
 
-struct KvCacheOptions {
-  int32_t n_ctx = 4096;                // positions over all sequences, at least 1
-  ggml_type key_type = GGML_TYPE_F16;  // F32, F16 or Q8_0
-  // F32, F16 or, with flash attention, Q8_0. Without effect where the values are in the keys.
-  ggml_type value_type = GGML_TYPE_F16;
-  bool flash_attention = true;
-  // Cells of windowed layers, as window_cells() gives them; 0: as many as the others.
-  int32_t n_window_cells = 0;
-};
-
 // The cells that windowed layers need for ubatches of `n_ubatch` tokens and so many sequences,
 // rounded up to a bucket; 0 if there are no such layers, or if that is no less than a full context.
 int32_t window_cells(const model::ModelSpec& spec, int32_t n_ctx, int32_t n_ubatch,
@@ -58,15 +49,18 @@ int32_t window_cells(const model::ModelSpec& spec, int32_t n_ctx, int32_t n_ubat
 
 class KvCache {
  public:
+  // `options` as kv_context() gives them: n_ctx at least 1; n_window_cells 0 where windowed layers
+  // have as many cells as the others; flash attention unless it is off.
   // Errors: kInvalidArgument (types that do not go together, naming both), kOutOfMemory.
   // The layers of `placement` live in the memory of `device` (null: none), the others in buffers of
   // `cpu_type`.
-  static Result<KvCache> create(const model::ModelSpec& spec, const KvCacheOptions& options,
+  static Result<KvCache> create(const model::ModelSpec& spec, const ContextOptions& options,
                                 ggml_backend_buffer_type_t cpu_type,
                                 device::DeviceMemory* memory = nullptr, Placement placement = {});
 
-  const KvCacheOptions& options() const { return options_; }
-  bool values_transposed() const { return !options_.flash_attention && !values_in_keys_; }
+  const ContextOptions& options() const { return options_; }
+  bool values_transposed() const { return !flash_attention() && !values_in_keys_; }
+  bool flash_attention() const { return options_.flash_attention != FlashAttention::kOff; }
   const KvCells& cells() const { return cells_; }
   // Whether windowed layers have cells of their own.
   bool has_window_cells() const { return window_cells_.has_value(); }
@@ -116,7 +110,7 @@ class KvCache {
   void clear();
 
  private:
-  KvCache(const KvCacheOptions& options, const model::AttentionSpec& attention)
+  KvCache(const ContextOptions& options, const model::AttentionSpec& attention)
       : options_(options),
         values_in_keys_(attention.values_in_keys),
         has_windows_(attention.window > 0),
@@ -128,7 +122,7 @@ class KvCache {
   void make_room(int32_t n);
   void drop_unless_whole(SequenceId sequence);
 
-  KvCacheOptions options_;
+  ContextOptions options_;
   bool values_in_keys_;
   bool has_windows_;
   model::AttentionSpec attention_;

@@ -25,7 +25,7 @@ model::ModelSpec windowed_spec(int64_t window = kWindow) {
   return spec;
 }
 
-KvCache make(const model::ModelSpec& spec, const KvCacheOptions& options) {
+KvCache make(const model::ModelSpec& spec, const ContextOptions& options) {
   const auto cpu = device::Backend::cpu(1);
   auto cache = KvCache::create(spec, options, cpu->buffer_type());
   EXPECT_TRUE(cache) << cache.error().message;

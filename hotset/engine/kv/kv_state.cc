@@ -66,7 +66,7 @@ class Hash {
 };
 
 Header header_of(const KvCache& kv) {
-  const KvCacheOptions& o = kv.options();
+  const ContextOptions& o = kv.options();
   Header header{.key_type = static_cast<uint32_t>(o.key_type),
                 .n_layer = static_cast<uint32_t>(kv.n_layer()),
                 .window = static_cast<uint32_t>(kv.attention().window)};

@@ -71,15 +71,15 @@ Result<std::unique_ptr<CpuExecutor>> CpuExecutor::create(const LoadedModel& mode
                                                          device::Backend& cpu,
                                                          const ExecutorOptions& options,
                                                          int64_t n_layers) {
-  if (options.n_ubatch < 1 || options.n_outputs < 1) {
+  if (options.context.n_ubatch < 1 || options.context.n_outputs < 1) {
     return make_error(ErrorCode::kInvalidArgument,
                       "ubatch: found {} tokens and {} outputs, expected at least 1",
-                      options.n_ubatch, options.n_outputs);
+                      options.context.n_ubatch, options.context.n_outputs);
   }
   std::unique_ptr<CpuExecutor> executor(new CpuExecutor(model, kv, cpu, options, n_layers));
   ExecutorOptions& o = executor->options_;
-  o.n_ubatch = std::min(o.n_ubatch, kv.cells().n_cells());
-  o.n_outputs = std::min(o.n_outputs, o.n_ubatch);
+  o.context.n_ubatch = std::min(o.context.n_ubatch, kv.cells().n_cells());
+  o.context.n_outputs = std::min(o.context.n_outputs, o.context.n_ubatch);
   HOTSET_RETURN_IF_ERROR(executor->reserve());
   return executor;
 }
@@ -89,11 +89,12 @@ Status CpuExecutor::reserve() {
   // largest of many sizes is measured, not assumed.
   KeptGraph largest;
   Bytes most;
-  for (const int32_t n_tokens : measured_sizes(options_.n_ubatch)) {
-    HOTSET_TRY(KeptGraph kept, build({.n_tokens = n_tokens,
-                                      .n_kv = kv_.cells().n_cells(),
-                                      .n_kv_window = kv_.max_n_kv_window(),
-                                      .n_outputs = std::min(options_.n_outputs, n_tokens)}));
+  for (const int32_t n_tokens : measured_sizes(options_.context.n_ubatch)) {
+    HOTSET_TRY(KeptGraph kept,
+               build({.n_tokens = n_tokens,
+                      .n_kv = kv_.cells().n_cells(),
+                      .n_kv_window = kv_.max_n_kv_window(),
+                      .n_outputs = std::min(options_.context.n_outputs, n_tokens)}));
     HOTSET_RETURN_IF_ERROR(check_supported(
         kept.graph, [&](const ggml_tensor* node) { return cpu_.supports(node); },
         "the CPU backend"));
@@ -206,7 +207,8 @@ void set_tensor(ggml_tensor* tensor, const std::vector<T>& values) {
 
 Result<Bytes> CpuExecutor::run_into(const GraphShape& shape, const UbatchInputs& inputs,
                                     float* out) {
-  HOTSET_CHECK(shape.n_tokens <= options_.n_ubatch && shape.n_outputs <= options_.n_outputs);
+  HOTSET_CHECK(shape.n_tokens <= options_.context.n_ubatch &&
+               shape.n_outputs <= options_.context.n_outputs);
   HOTSET_TRY(KeptGraph* const kept, graph_for(shape));
   kept->last_use = ++n_runs_;
   set_tensor(kept->inputs.tokens, inputs.tokens);

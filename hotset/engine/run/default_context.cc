@@ -8,7 +8,7 @@ namespace hotset::engine {
 namespace {
 
 // Positions of one sequence, at least 1.
-int64_t most_of_one(const model::ModelSpec& spec, const EngineOptions& options) {
+int64_t most_of_one(const model::ModelSpec& spec, const ContextOptions& options) {
   const int64_t asked =
       options.most_default_context > 0 ? options.most_default_context : spec.n_ctx_train;
   return std::clamp<int64_t>(spec.n_ctx_train, 1, asked);
@@ -18,7 +18,7 @@ int32_t rounded_up(int32_t n) { return (n + kCellBucket - 1) / kCellBucket * kCe
 
 }  // namespace
 
-ContextRange context_range(const model::ModelSpec& spec, const EngineOptions& options) {
+ContextRange context_range(const model::ModelSpec& spec, const ContextOptions& options) {
   const int64_t one = std::min<int64_t>(most_of_one(spec, options), kMaxContext);
   const int64_t all = std::min<int64_t>(one * options.n_sequences, kMaxContext);
   return {.least = static_cast<int32_t>(std::min<int64_t>(one, kLeastContext)),
@@ -47,9 +47,9 @@ Result<int32_t> longest_context(ContextRange range, Bytes budget,
   return fits;
 }
 
-Result<Bytes> host_context_bytes(const model::ModelSpec& spec, const EngineOptions& options,
+Result<Bytes> host_context_bytes(const model::ModelSpec& spec, const ContextOptions& options,
                                  const Placement& placement, bool flash_attention) {
-  HOTSET_TRY(const KvCacheOptions kv, kv_options(spec, options, flash_attention));
+  HOTSET_TRY(const ContextOptions kv, kv_context(spec, options, flash_attention));
   const model::AttentionSpec& a = spec.attention;
   const int64_t n_cells = rounded_up(kv.n_ctx);
   size_t row = ggml_row_size(kv.key_type, a.n_head_kv * a.head_dim_k);
@@ -83,17 +83,17 @@ Bytes host_context_budget(const ModelDescription& description, Bytes available) 
   return std::min(left / 4, std::max(left - experts, left / 16));
 }
 
-Result<int32_t> host_context(const ModelDescription& description, const EngineOptions& options,
+Result<int32_t> host_context(const ModelDescription& description, const ContextOptions& options,
                              const Placement& placement, bool flash_attention) {
   const Bytes budget = host_context_budget(description, device::available_host_memory());
   return longest_context(context_range(description.spec, options), budget, [&](int32_t n_ctx) {
-    EngineOptions with = options;
+    ContextOptions with = options;
     with.n_ctx = n_ctx;
     return host_context_bytes(description.spec, with, placement, flash_attention);
   });
 }
 
-void set_default_context(const model::ModelSpec& spec, int32_t n_ctx, EngineOptions& options) {
+void set_default_context(const model::ModelSpec& spec, int32_t n_ctx, ContextOptions& options) {
   const ContextRange range = context_range(spec, options);
   int32_t of_each = n_ctx / options.n_sequences;
   if (n_ctx < range.most && of_each > kCellBucket) of_each = of_each / kCellBucket * kCellBucket;

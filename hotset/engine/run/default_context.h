@@ -25,7 +25,7 @@ struct ContextRange {
   int32_t least = 0;
   int32_t most = 0;
 };
-ContextRange context_range(const model::ModelSpec& spec, const EngineOptions& options);
+ContextRange context_range(const model::ModelSpec& spec, const ContextOptions& options);
 
 // The most positions of a range for which `bytes` are at most `budget`; its end `least` where none
 // are. `bytes` grows, nearly as a line: it is asked a few times only. Errors: those of `bytes`.
@@ -33,8 +33,8 @@ Result<int32_t> longest_context(ContextRange range, Bytes budget,
                                 const std::function<Result<Bytes>(int32_t n_ctx)>& bytes);
 
 // What `options.n_ctx` positions take of host memory: keys and values of the CPU's layers, and what
-// grows with them in compute buffers. Errors: those of kv_options().
-Result<Bytes> host_context_bytes(const model::ModelSpec& spec, const EngineOptions& options,
+// grows with them in compute buffers. Errors: those of kv_context().
+Result<Bytes> host_context_bytes(const model::ModelSpec& spec, const ContextOptions& options,
                                  const Placement& placement, bool flash_attention);
 
 // How much of it a context may take that nobody asked for, of `available` memory: a quarter beside
@@ -43,12 +43,12 @@ Result<Bytes> host_context_bytes(const model::ModelSpec& spec, const EngineOptio
 Bytes host_context_budget(const ModelDescription& description, Bytes available);
 
 // The context for host memory alone. Errors: those of host_context_bytes().
-Result<int32_t> host_context(const ModelDescription& description, const EngineOptions& options,
+Result<int32_t> host_context(const ModelDescription& description, const ContextOptions& options,
                              const Placement& placement, bool flash_attention);
 
 // Sets a context that nobody asked for: `n_ctx` at most, so that every sequence has the same part
 // of it; one alone may use as much as the model was trained for.
-void set_default_context(const model::ModelSpec& spec, int32_t n_ctx, EngineOptions& options);
+void set_default_context(const model::ModelSpec& spec, int32_t n_ctx, ContextOptions& options);
 
 }  // namespace hotset::engine
 

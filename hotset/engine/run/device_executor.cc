@@ -31,13 +31,13 @@ Result<std::unique_ptr<DeviceExecutor>> DeviceExecutor::create(
     const LoadedModel& model, KvCache& kv, device::Device& device, device::Backend& cpu,
     const Placement& placement, ExecutorOptions options, device::Profile* profile,
     CachedExperts* cache) {
-  if (options.n_ubatch < 1 || options.n_outputs < 1) {
+  if (options.context.n_ubatch < 1 || options.context.n_outputs < 1) {
     return make_error(ErrorCode::kInvalidArgument,
                       "ubatch: found {} tokens and {} outputs, expected at least 1",
-                      options.n_ubatch, options.n_outputs);
+                      options.context.n_ubatch, options.context.n_outputs);
   }
-  options.n_ubatch = std::min(options.n_ubatch, kv.cells().n_cells());
-  options.n_outputs = std::min(options.n_outputs, options.n_ubatch);
+  options.context.n_ubatch = std::min(options.context.n_ubatch, kv.cells().n_cells());
+  options.context.n_outputs = std::min(options.context.n_outputs, options.context.n_ubatch);
   std::unique_ptr<DeviceExecutor> executor(
       new DeviceExecutor(model, kv, device, cpu, options, profile, cache));
   HOTSET_TRY(executor->front_,
@@ -86,7 +86,7 @@ Status DeviceExecutor::calibrate() {
   const auto k = static_cast<double>(model_.spec().router.n_expert_used);
   const auto n_expert = static_cast<double>(model_.spec().router.n_expert);
   n_queued_ = 0;
-  for (int32_t n = 1; n <= most_queued_tokens(cache_->options()); n *= 2) {
+  for (int32_t n = 1; n <= cache_->options().rules.most_in_batch(); n *= 2) {
     const double n_selected = n_expert * (1 - std::pow(1 - k / n_expert, n));
     const double n_wasted = n * k - (1 - kTypicalMisses) * n_selected;
     if (n_wasted * pairs.expert_us.at(1) > idle_us + saved_us) break;
@@ -119,7 +119,8 @@ Status DeviceExecutor::run(std::span<const BatchToken> ubatch, std::span<const i
                            std::vector<float>& logits) {
   HOTSET_CHECK(!ubatch.empty());
   const GraphShape shape = UbatchInputs::shape_of(ubatch, kv_);
-  HOTSET_CHECK(shape.n_tokens <= options_.n_ubatch && shape.n_outputs <= options_.n_outputs);
+  HOTSET_CHECK(shape.n_tokens <= options_.context.n_ubatch &&
+               shape.n_outputs <= options_.context.n_outputs);
   HOTSET_TRY(GraphSet* const set, graphs_->for_shape(shape));
   inputs_.fill(ubatch, cells, model_.spec(), kv_);
   HOTSET_RETURN_IF_ERROR(run_front(shape));
@@ -159,12 +160,12 @@ Status DeviceExecutor::run(std::span<const BatchToken> ubatch, std::span<const i
 
 Status DeviceExecutor::warm_up() {
   const int32_t n_kv = kv_.cells().n_cells();
-  for (const int32_t n_tokens : {options_.n_ubatch, 1}) {
+  for (const int32_t n_tokens : {options_.context.n_ubatch, 1}) {
     HOTSET_TRY(GraphSet* const set,
                graphs_->for_shape({.n_tokens = n_tokens,
                                    .n_kv = n_kv,
                                    .n_kv_window = kv_.max_n_kv_window(),
-                                   .n_outputs = std::min(options_.n_outputs, n_tokens)}));
+                                   .n_outputs = std::min(options_.context.n_outputs, n_tokens)}));
     for (KeptGraph& kept : set->segments) {
       if (ggml_graph_n_nodes(kept.graph) == 0) continue;
       HOTSET_RETURN_IF_ERROR(device_.compute(kept.graph, kept.reads, {"warm-up", -1}));

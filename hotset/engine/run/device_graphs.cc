@@ -70,8 +70,8 @@ Result<std::unique_ptr<DeviceGraphs>> DeviceGraphs::create(
         .host = graphs->host_,
         .device_compute = graphs->device_compute_,
         .cpu_compute = graphs->cpu_compute_,
-        .n_ubatch = options.n_ubatch,
-        .max_queued_tokens = options.max_queued_tokens,
+        .n_ubatch = options.context.n_ubatch,
+        .cache_batch = options.rules.most_in_batch(),
     });
   }
   HOTSET_RETURN_IF_ERROR(graphs->reserve());
@@ -93,13 +93,13 @@ bool DeviceGraphs::has_slots() const {
 void DeviceGraphs::declare_cache_tensors(ggml_context* c) {
   const model::ModelSpec& spec = model_.spec();
   const int64_t k = spec.router.n_expert_used;
-  const int64_t n_pairs = options_.n_ubatch * k;
+  const int64_t n_pairs = options_.context.n_ubatch * k;
   if (options_.observe_routing) {
     cross_.resident_ids.resize(static_cast<size_t>(spec.n_layer));
     for (int64_t layer = placement_.first_device_layer; layer < spec.n_layer; ++layer) {
       if (!is_resident(layer)) continue;
       cross_.resident_ids[static_cast<size_t>(layer)] =
-          ggml_new_tensor_2d(c, GGML_TYPE_I32, k, options_.n_ubatch);
+          ggml_new_tensor_2d(c, GGML_TYPE_I32, k, options_.context.n_ubatch);
     }
   }
   if (!has_slots()) return;
@@ -123,7 +123,7 @@ Status DeviceGraphs::fill_pair_tokens() {
 
 Status DeviceGraphs::allocate_cross() {
   const model::ModelSpec& spec = model_.spec();
-  const int64_t n_ubatch = options_.n_ubatch;
+  const int64_t n_ubatch = options_.context.n_ubatch;
   const int64_t k = std::max<int64_t>(1, spec.router.n_expert_used);
   HOTSET_TRY(cross_context_, device::new_tensor_context(32 + static_cast<size_t>(spec.n_layer)));
   ggml_context* c = cross_context_.get();
@@ -150,8 +150,8 @@ Status DeviceGraphs::allocate_cross() {
   const auto padded = [](int64_t n) { return (n + 63) / 64 * 64; };  // devices want alignment
   const int64_t n_out = placement_.head_on_device ? spec.n_vocab : spec.n_embd;
   const int64_t behind_at = padded(n_ubatch);
-  const int64_t out_at = behind_at + padded(options_.n_outputs);
-  cross_.output = floats(out_at + n_out * options_.n_outputs, 1);
+  const int64_t out_at = behind_at + padded(options_.context.n_outputs);
+  cross_.output = floats(out_at + n_out * options_.context.n_outputs, 1);
   declare_cache_tensors(c);
   // Rows that no lane has written yet are zero, and so not NaN.
   HOTSET_TRY(cross_buffer_, memory_.allocate(c, "pair buffers and inputs"));
@@ -159,8 +159,8 @@ Status DeviceGraphs::allocate_cross() {
     return part_of(c, cross_.output, ne0, ne1, 1, static_cast<size_t>(at) * sizeof(float));
   };
   cross_.sums_before = part(1, n_ubatch, 0);
-  cross_.sums_behind = part(1, options_.n_outputs, behind_at);
-  cross_.out = part(n_out, options_.n_outputs, out_at);
+  cross_.sums_behind = part(1, options_.context.n_outputs, behind_at);
+  cross_.out = part(n_out, options_.context.n_outputs, out_at);
   return {};
 }
 
@@ -227,11 +227,11 @@ Status DeviceGraphs::reserve() {
   };
   Largest on_device;
   Largest on_cpu;
-  for (const int32_t n_tokens : measured_sizes(options_.n_ubatch)) {
+  for (const int32_t n_tokens : measured_sizes(options_.context.n_ubatch)) {
     HOTSET_TRY(GraphSet set, build({.n_tokens = n_tokens,
                                     .n_kv = kv_.cells().n_cells(),
                                     .n_kv_window = kv_.max_n_kv_window(),
-                                    .n_outputs = std::min(options_.n_outputs, n_tokens)}));
+                                    .n_outputs = std::min(options_.context.n_outputs, n_tokens)}));
     HOTSET_RETURN_IF_ERROR(check(set));
     for (KeptGraph& kept : set.segments) {
       HOTSET_RETURN_IF_ERROR(on_device.consider(device_compute_, std::move(kept)));

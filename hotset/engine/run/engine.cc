@@ -25,34 +25,29 @@ int default_threads() { return usable_cpus().n_cores; }
 
 Status resolve(EngineOptions& options) {
   if (options.n_threads == 0) options.n_threads = default_threads();
-  if (options.n_sequences < 1 || options.n_sequences > kMaxSequences) {
+  if (options.context.n_sequences < 1 || options.context.n_sequences > kMaxSequences) {
     return make_error(ErrorCode::kInvalidArgument, "sequences: found {}, expected 1 to {}",
-                      options.n_sequences, kMaxSequences);
+                      options.context.n_sequences, kMaxSequences);
   }
   return {};
 }
 
-Result<KvCacheOptions> kv_options(const model::ModelSpec& spec, const EngineOptions& options,
+Result<ContextOptions> kv_context(const model::ModelSpec& spec, const ContextOptions& asked,
                                   bool flash_attention) {
-  const int64_t n_cells_needed =
-      spec.attention.window - 1 + std::min(options.n_ubatch, options.n_ctx);
-  if (options.n_window_cells > 0 && spec.attention.window > 0 &&
-      options.n_window_cells < std::min<int64_t>(n_cells_needed, options.n_ctx)) {
+  ContextOptions context = asked;
+  context.flash_attention = flash_attention ? FlashAttention::kOn : FlashAttention::kOff;
+  const int64_t n_cells_needed = spec.attention.window - 1 + std::min(asked.n_ubatch, asked.n_ctx);
+  if (asked.n_window_cells > 0 && spec.attention.window > 0 &&
+      asked.n_window_cells < std::min<int64_t>(n_cells_needed, asked.n_ctx)) {
     return make_error(ErrorCode::kInvalidArgument,
                       "cells of windowed layers: found {}, expected at least {} for a window of {} "
                       "and ubatches of {}",
-                      options.n_window_cells, n_cells_needed, spec.attention.window,
-                      options.n_ubatch);
+                      asked.n_window_cells, n_cells_needed, spec.attention.window, asked.n_ubatch);
   }
-  const int32_t n_window_cells =
-      options.n_window_cells > 0
-          ? options.n_window_cells
-          : window_cells(spec, options.n_ctx, options.n_ubatch, options.n_sequences);
-  return KvCacheOptions{.n_ctx = options.n_ctx,
-                        .key_type = options.key_type,
-                        .value_type = options.value_type,
-                        .flash_attention = flash_attention,
-                        .n_window_cells = n_window_cells};
+  if (asked.n_window_cells <= 0) {
+    context.n_window_cells = window_cells(spec, asked.n_ctx, asked.n_ubatch, asked.n_sequences);
+  }
+  return context;
 }
 
 Result<std::unique_ptr<Engine>> Engine::create(ModelDescription description,
@@ -111,10 +106,10 @@ Result<std::unique_ptr<Engine>> Engine::create_as_asked(ModelDescription descrip
   HOTSET_RETURN_IF_ERROR(resolve(o));
   HOTSET_TRY(engine->cpu_, device::Backend::cpu(o.n_threads));
   HOTSET_RETURN_IF_ERROR(engine->open_device(description));
-  bool flash_attention = o.flash_attention != FlashAttention::kOff;
+  bool flash_attention = o.context.flash_attention != FlashAttention::kOff;
   if (engine->device_ != nullptr) flash_attention = engine->plan_.flash_attention;
   if (o.may_repack_instead && o.load.repack && o.load.upload_experts && !o.cache_bytes &&
-      !o.cache.cpu_share && !o.cache.rates && !engine->device_->info().virtual_clock) {
+      !o.cache.rules.cpu_share && !o.cache.rules.rates && !engine->device_->info().virtual_clock) {
     engine->repacked_ratio_ = o.repacked_ratio;
     if (!o.repacked_ratio) {
       HOTSET_TRY(engine->repacked_ratio_,
@@ -128,26 +123,26 @@ Result<std::unique_ptr<Engine>> Engine::create_as_asked(ModelDescription descrip
   HOTSET_RETURN_IF_ERROR(engine->create_cache());
   Status status = engine->create_executor();
   if (!status && status.error().code == ErrorCode::kUnsupported && flash_attention &&
-      o.flash_attention == FlashAttention::kAuto) {
+      o.context.flash_attention == FlashAttention::kAuto) {
     HOTSET_RETURN_IF_ERROR(engine->choose_host_context(engine->model_->description(), false));
     HOTSET_RETURN_IF_ERROR(engine->create_kv(engine->spec(), false));
     status = engine->create_executor();
   }
   HOTSET_RETURN_IF_ERROR(engine->unless_lost(std::move(status)));
-  o.n_ubatch = std::min(o.n_ubatch, engine->kv_->cells().n_cells());
+  o.context.n_ubatch = std::min(o.context.n_ubatch, engine->kv_->cells().n_cells());
   return engine;
 }
 
 Status Engine::choose_host_context(const ModelDescription& description, bool flash_attention) {
   if (!is_default_context_ || device_ != nullptr) return {};
-  HOTSET_TRY(const int32_t n_ctx, host_context(description, options_, {}, flash_attention));
-  set_default_context(description.spec, n_ctx, options_);
+  HOTSET_TRY(const int32_t n_ctx, host_context(description, options_.context, {}, flash_attention));
+  set_default_context(description.spec, n_ctx, options_.context);
   return {};
 }
 
 Status Engine::create_kv(const model::ModelSpec& spec, bool flash_attention) {
   kv_.reset();
-  HOTSET_TRY(const KvCacheOptions asked, kv_options(spec, options_, flash_attention));
+  HOTSET_TRY(const ContextOptions asked, kv_context(spec, options_.context, flash_attention));
   HOTSET_TRY(kv_, KvCache::create(spec, asked, cpu_->buffer_type(), device_.get(),
                                   options_.load.placement));
   return {};
@@ -174,7 +169,8 @@ Status Engine::open_device(ModelDescription& description) {
   load.placement = {};
   if (options_.device.empty() || options_.n_gpu_layers == 0) {
     if (load.load_mode == LoadMode::kAuto) load.load_mode = LoadMode::kMmap;
-    return choose_host_context(description, options_.flash_attention != FlashAttention::kOff);
+    return choose_host_context(description,
+                               options_.context.flash_attention != FlashAttention::kOff);
   }
   // An emulated device computes on the CPU, at the same time as the CPU lane: they share the
   // threads, because kernel threads that wait for each other on too few cores take many times as
@@ -188,8 +184,8 @@ Status Engine::open_device(ModelDescription& description) {
   }
   HOTSET_TRY(plan_, plan_engine(description, options_, *device_, *cpu_));
   HOTSET_RETURN_IF_ERROR(plan_.memory.fits());
-  options_.n_ctx = plan_.n_ctx;
-  options_.n_ctx_sequence = plan_.n_ctx_sequence;
+  options_.context.n_ctx = plan_.n_ctx;
+  options_.context.n_ctx_sequence = plan_.n_ctx_sequence;
   load.device = device_.get();
   load.placement = plan_.placement;
   load.upload_experts = std::ranges::any_of(
@@ -257,10 +253,10 @@ Status Engine::replace_cache(std::optional<Bytes> bytes, const CacheOptions& cac
     return make_error(ErrorCode::kInvalidArgument,
                       "the engine was created without an expert cache, expected one with slots");
   }
-  if (most_queued_tokens(cache) != most_queued_tokens(options_.cache)) {
+  if (cache.rules.most_in_batch() != options_.cache.rules.most_in_batch()) {
     return make_error(ErrorCode::kInvalidArgument,
                       "--moe-cache-batch: found {}, expected {}, by which memory was planned",
-                      most_queued_tokens(cache), most_queued_tokens(options_.cache));
+                      cache.rules.most_in_batch(), options_.cache.rules.most_in_batch());
   }
   // More than all experts is all of them.
   const bool fits_all = most_cache_ >= plan_.memory.devices.front().all_experts;
@@ -321,10 +317,9 @@ Status Engine::set_threads(int n_threads) {
 }
 
 ExecutorOptions Engine::executor_options() const {
-  return {.n_ubatch = options_.n_ubatch,
-          .n_outputs = options_.n_outputs,
+  return {.context = options_.context,
           .observe_routing = options_.observe_routing,
-          .max_queued_tokens = most_queued_tokens(options_.cache)};
+          .rules = options_.cache.rules};
 }
 
 Status Engine::create_executor() {
@@ -409,7 +404,7 @@ Result<DecodeResult> Engine::decode_each(std::span<const BatchToken> batch,
   logits_.clear();
   faults_.clear();
   failed_ = 0;
-  const auto n_ubatch = static_cast<size_t>(options_.n_ubatch);
+  const auto n_ubatch = static_cast<size_t>(options_.context.n_ubatch);
   Status status;
   for (size_t begin = 0; begin < batch.size() && status;) {
     // Of a sequence that has failed nothing more is computed; its rows are there, and mean nothing.
@@ -425,7 +420,7 @@ Result<DecodeResult> Engine::decode_each(std::span<const BatchToken> batch,
     int32_t n_outputs = 0;
     while (n < n_ubatch && begin + n < batch.size() && !has_failed(batch[begin + n].sequence)) {
       n_outputs += batch[begin + n].want_logits ? 1 : 0;
-      if (n_outputs > options_.n_outputs) break;
+      if (n_outputs > options_.context.n_outputs) break;
       ++n;
     }
     status = keep_going && !keep_going()

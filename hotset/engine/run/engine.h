@@ -55,14 +55,15 @@ class Engine {
   // Positions of all sequences together, and the most that one may have.
   int32_t n_ctx() const { return kv_->options().n_ctx; }
   int32_t n_ctx_sequence() const {
-    return options_.n_ctx_sequence > 0 ? std::min(options_.n_ctx_sequence, n_ctx()) : n_ctx();
+    return options_.context.n_ctx_sequence > 0 ? std::min(options_.context.n_ctx_sequence, n_ctx())
+                                               : n_ctx();
   }
   // Whether nobody asked for n_ctx().
   bool has_default_context() const { return is_default_context_; }
-  int32_t n_sequences() const { return options_.n_sequences; }
-  int32_t n_ubatch() const { return options_.n_ubatch; }
+  int32_t n_sequences() const { return options_.context.n_sequences; }
+  int32_t n_ubatch() const { return options_.context.n_ubatch; }
   int n_threads() const { return options_.n_threads; }
-  bool flash_attention() const { return kv_->options().flash_attention; }
+  bool flash_attention() const { return kv_->flash_attention(); }
   const KvCache& kv() const { return *kv_; }
   const Executor& executor() const { return *executor_; }
   // The device in use; null on the CPU alone.
@@ -81,7 +82,7 @@ class Engine {
   // Another cache for the loaded model: its size (none: all that was planned for; 0: the CPU lane
   // computes every expert) and how it works. It starts empty; the KV memory stays. Costs an
   // executor and a calibration, not a load. Requires: the engine was created with a cache that has
-  // slots, and `cache` has its most_queued_tokens(), by which memory was planned; else
+  // slots, and `cache` has its rules.most_in_batch(), by which memory was planned; else
   // kInvalidArgument. Errors: kOutOfMemory, more than was planned for; as CachedExperts::create and
   // DeviceExecutor::create, after which decode() fails until another call succeeds.
   Status set_cache(std::optional<Bytes> bytes, const CacheOptions& cache);
@@ -132,7 +133,7 @@ class Engine {
 
  private:
   explicit Engine(const EngineOptions& options)
-      : options_(options), is_default_context_(options.n_ctx == 0) {}
+      : options_(options), is_default_context_(options.context.n_ctx == 0) {}
   static Result<std::unique_ptr<Engine>> create_best(ModelDescription description,
                                                      const EngineOptions& options);
   static Result<std::unique_ptr<Engine>> create_as_asked(ModelDescription description,

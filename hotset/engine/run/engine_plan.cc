@@ -26,9 +26,9 @@ class Demand {
   // The same for another context.
   Result<plan::DeviceDemand> with_context(int32_t n_ctx, ModelDescription& description,
                                           const Placement& placement, bool flash_attention) {
-    const int32_t before = std::exchange(options_.n_ctx, n_ctx);
+    const int32_t before = std::exchange(options_.context.n_ctx, n_ctx);
     auto measured = measure(description, placement, flash_attention);
-    options_.n_ctx = before;
+    options_.context.n_ctx = before;
     return measured;
   }
 
@@ -90,7 +90,8 @@ Result<plan::DeviceDemand> Demand::measure(ModelDescription& description,
 Status Demand::build(const LoadedModel& model, device::PlanDevice& counted,
                      const Placement& placement, bool flash_attention,
                      std::vector<cache::CacheGroup> groups) {
-  HOTSET_TRY(const KvCacheOptions asked, kv_options(model.spec(), options_, flash_attention));
+  HOTSET_TRY(const ContextOptions asked,
+             kv_context(model.spec(), options_.context, flash_attention));
   HOTSET_TRY(KvCache kv,
              KvCache::create(model.spec(), asked, cpu_.buffer_type(), &counted, placement));
   kv_window_bytes_ = kv.window_bytes(/*on_device=*/true);
@@ -98,11 +99,11 @@ Status Demand::build(const LoadedModel& model, device::PlanDevice& counted,
   if (!groups.empty()) {
     HOTSET_TRY(cache, CachedExperts::create(model, counted, std::move(groups), options_.cache));
   }
-  const int32_t n_ubatch = std::min(options_.n_ubatch, kv.cells().n_cells());
-  const ExecutorOptions executor{.n_ubatch = n_ubatch,
-                                 .n_outputs = std::min(options_.n_outputs, n_ubatch),
-                                 .observe_routing = options_.observe_routing,
-                                 .max_queued_tokens = most_queued_tokens(options_.cache)};
+  ExecutorOptions executor{.context = options_.context,
+                           .observe_routing = options_.observe_routing,
+                           .rules = options_.cache.rules};
+  executor.context.n_ubatch = std::min(executor.context.n_ubatch, kv.cells().n_cells());
+  executor.context.n_outputs = std::min(executor.context.n_outputs, executor.context.n_ubatch);
   HOTSET_TRY([[maybe_unused]] const auto graphs,
              DeviceGraphs::create(model, kv, counted, cpu_, placement, executor,
                                   cache ? &cache->banks() : nullptr));
@@ -113,10 +114,10 @@ Status Demand::build(const LoadedModel& model, device::PlanDevice& counted,
 Result<plan::DeviceDemand> measure_attention(ModelDescription& description, Demand& demand,
                                              const EngineOptions& options,
                                              const Placement& placement, bool& flash_attention) {
-  flash_attention = options.flash_attention != FlashAttention::kOff;
+  flash_attention = options.context.flash_attention != FlashAttention::kOff;
   auto measured = demand.measure(description, placement, flash_attention);
   if (measured || measured.error().code != ErrorCode::kUnsupported ||
-      options.flash_attention != FlashAttention::kAuto) {
+      options.context.flash_attention != FlashAttention::kAuto) {
     return measured;
   }
   flash_attention = false;
@@ -129,8 +130,8 @@ plan::MemoryRequest request_for(const plan::DeviceDemand& demand, const EngineOp
                               .tensor_split = {1},
                               .asked_cache = options.cache_bytes,
                               .headroom = options.headroom,
-                              .n_ctx = options.n_ctx,
-                              .n_ubatch = options.n_ubatch};
+                              .n_ctx = options.context.n_ctx,
+                              .n_ubatch = options.context.n_ubatch};
   if (!request.headroom && info.exact_memory) request.headroom = Bytes{};
   return request;
 }
@@ -140,8 +141,8 @@ plan::MemoryRequest request_for(const plan::DeviceDemand& demand, const EngineOp
 Result<int32_t> choose_context(ModelDescription& description, const EngineOptions& options,
                                const device::Device& device, Demand& measure,
                                const EnginePlan& planned) {
-  HOTSET_TRY(const int32_t on_host,
-             host_context(description, options, planned.placement, planned.flash_attention));
+  HOTSET_TRY(const int32_t on_host, host_context(description, options.context, planned.placement,
+                                                 planned.flash_attention));
   if (planned.n_gpu_layers == 0) return on_host;
   const plan::DeviceDemand& least = planned.demand;
   const plan::MemoryRequest request = request_for(least, options, device.info());
@@ -150,7 +151,7 @@ Result<int32_t> choose_context(ModelDescription& description, const EngineOption
   const Bytes left = least.free_memory - headroom - least.dense_weights;
   const Bytes cache = std::min(options.cache_bytes.value_or(Bytes{}), least.all_experts);
   const Bytes room = left - least.compute_buffers - least.pairs_and_staging - cache;
-  ContextRange range = context_range(description.spec, options);
+  ContextRange range = context_range(description.spec, options.context);
   range.most = std::max(range.least, on_host);
   return longest_context(range, std::min(left / 4, room), [&](int32_t n_ctx) -> Result<Bytes> {
     HOTSET_TRY(
@@ -200,7 +201,8 @@ Status size_cache(const ModelDescription& description, const device::Device& dev
 Result<EnginePlan> plan_engine(ModelDescription& description, const EngineOptions& asked,
                                device::Device& device, device::Backend& cpu) {
   EngineOptions options = asked;
-  if (asked.n_ctx == 0) options.n_ctx = context_range(description.spec, asked).least;
+  if (asked.context.n_ctx == 0)
+    options.context.n_ctx = context_range(description.spec, asked.context).least;
   // Copying what the device could read in place gains nothing.
   const bool needs_none = device.info().shares_host_memory && !asked.cache_bytes;
   if (needs_none) options.cache_bytes = Bytes{};
@@ -226,18 +228,18 @@ Result<EnginePlan> plan_engine(ModelDescription& description, const EngineOption
                }));
   }
   HOTSET_RETURN_IF_ERROR(plan_with(n_gpu_layers, options.cache_bytes));
-  if (asked.n_ctx == 0 && result.memory.fits()) {
+  if (asked.context.n_ctx == 0 && result.memory.fits()) {
     HOTSET_TRY(const int32_t n_ctx, choose_context(description, options, device, measure, result));
     const EngineOptions least = options;
-    set_default_context(description.spec, n_ctx, options);
+    set_default_context(description.spec, n_ctx, options.context);
     HOTSET_RETURN_IF_ERROR(plan_with(n_gpu_layers, options.cache_bytes));
     if (!result.memory.fits()) {  // what was taken for a line is none
       options = least;
       HOTSET_RETURN_IF_ERROR(plan_with(n_gpu_layers, options.cache_bytes));
     }
   }
-  result.n_ctx = options.n_ctx;
-  result.n_ctx_sequence = options.n_ctx_sequence;
+  result.n_ctx = options.context.n_ctx;
+  result.n_ctx_sequence = options.context.n_ctx_sequence;
   if (!result.memory.fits()) return result;
   if (result.memory.devices.empty()) {
     result.why_no_cache = why_no_cache(description, options, result, {});

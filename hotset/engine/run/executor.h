@@ -9,7 +9,8 @@
 
 #include "hotset/base/error.h"
 #include "hotset/base/units.h"
-#include "hotset/engine/kv/kv_cells.h"
+#include "hotset/engine/kv/context_options.h"
+#include "hotset/lanes/cache_rules.h"
 
 namespace hotset::engine {
 
@@ -27,10 +28,9 @@ using RoutingObserver =
     std::function<void(int64_t layer, std::span<const int32_t> ids, int64_t n_tokens)>;
 
 struct ExecutorOptions {
-  int32_t n_ubatch = 512;  // most tokens of one ubatch, at least 1
-  int32_t n_outputs = 1;   // most tokens of one ubatch that want logits, at least 1
+  ContextOptions context = {};
   RoutingObserver observe_routing = {};
-  int32_t max_queued_tokens = 32;  // most tokens of a lookup whose hits are queued beforehand
+  lanes::CacheRules rules = {};  // of the expert cache, where there is one
 };
 
 // Thread-compatible.

@@ -124,13 +124,13 @@ void RoutingRecorder::record(int64_t layer, std::span<const int32_t> ids, int64_
       .experts_per_token = static_cast<int32_t>(std::ssize(ids) / n_tokens),
       .ids = ids};
   if (writer_ && status_) status_ = writer_->append(lookup);
-  if (is_kept_[at] != 0 && options_.memory > Bytes{}) keep(lookup);
+  if (is_kept_[at] != 0 && options_.most_kept > Bytes{}) keep(lookup);
 }
 
 void RoutingRecorder::keep(const trace::TraceLookup& lookup) {
   if (chunks_.empty() || chunks_.back().bytes.size() >= kChunkBytes) {
     const auto n_bytes = static_cast<int64_t>((chunks_.size() + 1) * kChunkBytes);
-    if (n_bytes > options_.memory.count && !chunks_.empty()) {
+    if (n_bytes > options_.most_kept.count && !chunks_.empty()) {
       n_kept_ -= chunks_.front().n_lookups;
       chunks_.pop_front();
     }

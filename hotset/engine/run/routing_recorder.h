@@ -40,7 +40,7 @@ class RoutingRecorder {
  public:
   struct Options {
     std::string path = {};  // file to write; empty: none
-    Bytes memory = {};      // for the last lookups; 0: none are kept
+    Bytes most_kept = {};   // of the last lookups, in memory; 0: none are kept
   };
 
   explicit RoutingRecorder(Options options) : options_(std::move(options)) {}

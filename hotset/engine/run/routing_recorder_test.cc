@@ -56,7 +56,7 @@ TEST(RoutingRecorder, WritesTheLayersOfTheHeaderFromBeginToEnd) {
 }
 
 TEST(RoutingRecorder, KeepsTheLastLookupsOfItsLayers) {
-  RoutingRecorder recorder({.memory = mib(2)});
+  RoutingRecorder recorder({.most_kept = mib(2)});
   const std::vector<int32_t> layers = {2};
   ASSERT_TRUE(recorder.begin(two_layers(), layers));
   const RoutingObserver observe = recorder.observer();

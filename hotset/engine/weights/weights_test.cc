@@ -74,7 +74,7 @@ class WeightsTest : public testing::Test {
   static std::unique_ptr<Engine> load(ModelDescription description, bool repack = false) {
     auto engine = Engine::create(
         std::move(description),
-        {.n_threads = 1, .n_ctx = 256, .n_outputs = 128, .load = {.repack = repack}});
+        {.n_threads = 1, .context = {.n_ctx = 256, .n_outputs = 128}, .load = {.repack = repack}});
     EXPECT_TRUE(engine) << engine.error().message;
     return engine ? *std::move(engine) : nullptr;
   }
@@ -386,9 +386,10 @@ TEST_F(WeightsTest, EveryTypeOfWeightsComputesOrIsRefused) {
       }
       for (const bool repack : {false, true}) {
         auto again = describe_model(changed());
-        const auto engine = Engine::create(
-            *std::move(again),
-            {.n_threads = 1, .n_ctx = 256, .n_outputs = 32, .load = {.repack = repack}});
+        const auto engine =
+            Engine::create(*std::move(again), {.n_threads = 1,
+                                               .context = {.n_ctx = 256, .n_outputs = 32},
+                                               .load = {.repack = repack}});
         if (!engine) {
           EXPECT_EQ(engine.error().code, ErrorCode::kUnsupported) << engine.error().message;
           EXPECT_THAT(engine.error().message, HasSubstr(ggml_type_name(type)));
