@@ -1,0 +1,23 @@
+// What a user may say of sampling (sampler.h), by flag and in requests.
+// Thread-safe: constant data.
+#ifndef HOTSET_ENGINE_RUN_SAMPLER_SETTINGS_H_
+#define HOTSET_ENGINE_RUN_SAMPLER_SETTINGS_H_
+
+#include "hotset/base/setting.h"
+#include "hotset/engine/run/sampler.h"
+
+namespace hotset::engine {
+
+// In the order in which they change the logits. All but logit bias and seed.
+const Settings<SamplerOptions>& sampler_settings();
+
+// Tokens of a text or reply: an int32_t, -1: no limit.
+const SettingInfo& predict_setting();
+
+// A token's bias is a number from -kMostLogitBias to kMostLogitBias, or -infinity: so that sums of
+// biases and logits stay finite.
+inline constexpr float kMostLogitBias = 1e6F;
+
+}  // namespace hotset::engine
+
+#endif  // HOTSET_ENGINE_RUN_SAMPLER_SETTINGS_H_
