@@ -9,10 +9,15 @@
 
 namespace hotset {
 
-std::string SettingError::message(std::string_view name, std::string_view found) const {
-  const std::string shown = found.empty() ? std::string("nothing") : printable(found);
-  return detail.empty() ? fmt::format("{}: found {}, expected {}", name, shown, expected)
-                        : fmt::format("{}: {}", name, detail);
+std::string SettingError::what(std::string_view value) const {
+  if (!detail.empty()) return detail;
+  const std::string_view wrong = found.empty() ? value : found;
+  const std::string shown = wrong.empty() ? std::string("nothing") : printable(wrong);
+  return fmt::format("found {}, expected {}", shown, expected);
+}
+
+std::string SettingError::message(std::string_view name, std::string_view value) const {
+  return fmt::format("{}: {}", name, what(value));
 }
 
 namespace settings {
@@ -53,6 +58,18 @@ std::string number_text(double value) {
   // Not 1e+06, which nobody would write.
   return value == std::floor(value) && std::abs(value) < 1e15 ? fmt::format("{:.0f}", value)
                                                               : fmt::format("{}", value);
+}
+
+std::vector<std::string_view> parts_of(std::string_view list) {
+  std::vector<std::string_view> parts;
+  while (!list.empty()) {
+    const size_t comma = list.find(',');
+    parts.push_back(list.substr(0, comma));
+    if (comma == std::string_view::npos) break;
+    list.remove_prefix(comma + 1);
+    if (list.empty()) parts.push_back(list);
+  }
+  return parts;
 }
 
 SettingError expected_number(const SettingInfo& info, SettingKind kind, bool says_kind) {

@@ -4,7 +4,7 @@
 // words: "--top-p: found 2, expected 0 to 1".
 //
 // An option that is a std::optional is "auto" where it is none: there is no other way to say that
-// hotset is to find a value itself.
+// hotset is to find a value itself. One that is a vector is a list with commas.
 // Thread-compatible: plain values. A table that nobody changes may be used by several threads.
 #ifndef HOTSET_BASE_SETTING_H_
 #define HOTSET_BASE_SETTING_H_
@@ -48,10 +48,13 @@ constexpr SettingRange from(double min) { return {min, std::numeric_limits<int32
 // in one way on command lines and in another over HTTP.
 struct SettingError {
   std::string expected;     // "0 to 1"
+  std::string found = {};   // the part of a list that is wrong; empty: the whole value
   std::string detail = {};  // instead, where there is more to say: "half-life \"0\", ..."
 
-  // "NAME: found FOUND, expected 0 to 1"
-  std::string message(std::string_view name, std::string_view found) const;
+  // "found VALUE, expected 0 to 1"
+  std::string what(std::string_view value) const;
+  // "NAME: found VALUE, expected 0 to 1"
+  std::string message(std::string_view name, std::string_view value) const;
 };
 template <typename T>
 using SettingResult = std::expected<T, SettingError>;
@@ -98,6 +101,10 @@ template <typename T>
 struct is_optional : std::false_type {};
 template <typename T>
 struct is_optional<std::optional<T>> : std::true_type {};
+template <typename T>
+struct is_list : std::false_type {};
+template <typename T>
+struct is_list<std::vector<T>> : std::true_type {};
 
 // The number that a text is, in all its digits; none: it is no number.
 template <typename T>
@@ -123,11 +130,14 @@ SettingError expected_word(const SettingInfo& info);
 
 std::string number_text(double value);
 
+// What stands between commas; of an empty text nothing.
+std::vector<std::string_view> parts_of(std::string_view list);
+
 }  // namespace settings
 
 template <typename T>
 constexpr SettingKind setting_kind(const SettingInfo& info) {
-  if constexpr (settings::is_optional<T>::value) {
+  if constexpr (settings::is_optional<T>::value || settings::is_list<T>::value) {
     return setting_kind<typename T::value_type>(info);
   } else if constexpr (std::same_as<T, bool>) {
     return info.words.empty() ? SettingKind::kSwitch : SettingKind::kWord;
@@ -149,6 +159,10 @@ std::string setting_text(const SettingInfo& info, const T& value) {
   if constexpr (settings::is_optional<T>::value) {
     if (value) return setting_text(info, *value);
     return info.auto_words.empty() ? std::string() : info.auto_words.front();
+  } else if constexpr (settings::is_list<T>::value) {
+    std::string text;
+    for (const auto& one : value) text += (text.empty() ? "" : ",") + setting_text(info, one);
+    return text;
   } else if constexpr (std::same_as<T, bool>) {
     if (info.words.empty()) return value ? "true" : "false";
     return info.words.at(value ? 0 : 1);
@@ -166,6 +180,14 @@ template <typename T>
 SettingResult<void> check_setting_value(const SettingInfo& info, const T& value) {
   if constexpr (settings::is_optional<T>::value) {
     return value ? check_setting_value(info, *value) : SettingResult<void>();
+  } else if constexpr (settings::is_list<T>::value) {
+    for (const auto& one : value) {
+      if (auto checked = check_setting_value(info, one); !checked) {
+        checked.error().found = setting_text(info, one);
+        return checked;
+      }
+    }
+    return {};
   } else if constexpr (std::same_as<T, std::string>) {
     return info.check ? info.check(value) : SettingResult<void>();
   } else if constexpr (std::same_as<T, Bytes>) {
@@ -188,6 +210,19 @@ SettingResult<T> read_setting(const SettingInfo& info, const SettingInput& input
     return read_setting<typename T::value_type>(info, input).transform([](auto&& value) {
       return T(std::forward<decltype(value)>(value));
     });
+  } else if constexpr (settings::is_list<T>::value) {
+    T list;
+    const auto parts = settings::parts_of(text == nullptr ? std::string_view() : *text);
+    if (parts.empty()) return std::unexpected(SettingError{.expected = "values with commas"});
+    for (const std::string_view part : parts) {
+      auto one = read_setting<typename T::value_type>(info, part);
+      if (!one) {
+        if (parts.size() > 1) one.error().found = part;
+        return std::unexpected(std::move(one).error());
+      }
+      list.push_back(*std::move(one));
+    }
+    return list;
   } else if constexpr (std::same_as<T, std::string>) {
     if (text == nullptr) return std::unexpected(SettingError{.expected = "a text"});
     std::string value(*text);
@@ -246,7 +281,8 @@ SettingResult<T> read_setting(const SettingInfo& info, const SettingInput& input
 // A setting and where its value is, whatever its type. Requires: the object outlives it.
 struct SettingRef {
   SettingInfo info = {};
-  SettingKind kind = SettingKind::kText;
+  SettingKind kind = SettingKind::kText;  // of a list: of its parts
+  bool is_list = false;
   std::function<SettingResult<void>(const SettingInput&)> set = {};
   std::function<SettingResult<void>(const SettingInput&)> check = {};  // only says what set() would
   std::function<std::string()> text = {};                              // as set() reads it again
@@ -257,6 +293,7 @@ template <typename T>
 SettingRef setting_ref(SettingInfo info, T& value) {
   SettingRef ref{.info = std::move(info)};
   ref.kind = setting_kind<T>(ref.info);
+  ref.is_list = settings::is_list<T>::value;
   ref.set = [info = ref.info, &value](const SettingInput& input) {
     return read_setting<T>(info, input).transform([&](T&& read) { value = std::move(read); });
   };
@@ -271,6 +308,7 @@ template <typename Options>
 struct Setting {
   SettingInfo info = {};
   SettingKind kind = SettingKind::kText;
+  bool is_list = false;
   std::function<SettingResult<void>(Options&, const SettingInput&)> set = {};
   std::function<SettingResult<void>(const SettingInput&)> check = {};
   std::function<SettingResult<void>(const Options&)> check_value = {};
@@ -279,6 +317,7 @@ struct Setting {
   SettingRef of(Options& options) const {
     return {.info = info,
             .kind = kind,
+            .is_list = is_list,
             .set = [set = set, &options](const SettingInput& input) { return set(options, input); },
             .check = check,
             .text = [text = text, &options] { return text(options); }};
@@ -292,7 +331,8 @@ using Settings = std::vector<Setting<Options>>;
 template <typename Options, typename Member>
 Setting<Options> setting(SettingInfo info, Member member) {
   using T = std::remove_cvref_t<std::invoke_result_t<Member, Options&>>;
-  Setting<Options> result{.info = info, .kind = setting_kind<T>(info)};
+  Setting<Options> result{
+      .info = info, .kind = setting_kind<T>(info), .is_list = settings::is_list<T>::value};
   result.set = [info, member](Options& options, const SettingInput& input) {
     return read_setting<T>(info, input).transform([&](T&& value) {
       member(options) = std::move(value);
@@ -348,6 +388,7 @@ Settings<Outer> settings_of_part(const Settings<Options>& inner, Part part) {
     result.push_back(
         {.info = one.info,
          .kind = one.kind,
+         .is_list = one.is_list,
          .set = [set = one.set, part](
                     Outer& outer, const SettingInput& input) { return set(part(outer), input); },
          .check = one.check,

@@ -248,6 +248,29 @@ TEST(Setting, OfOneValue) {
   EXPECT_EQ(ref.text(), "5");
 }
 
+TEST(Setting, ListsHaveCommas) {
+  std::vector<std::optional<double>> shares = {0.5, std::nullopt};
+  SettingRef ref =
+      setting_ref({.name = "shares", .range = SettingRange{0, 1}, .auto_words = {"auto"}}, shares);
+  EXPECT_TRUE(ref.is_list);
+  EXPECT_EQ(ref.kind, SettingKind::kNumber);
+  EXPECT_EQ(ref.text(), "0.5,auto");
+  EXPECT_TRUE(ref.set("1,auto,0"));
+  EXPECT_EQ(ref.text(), "1,auto,0");
+  const auto why_not = [&](std::string_view text) {
+    return ref.set(text).error().message("--shares", text);
+  };
+  EXPECT_EQ(why_not("0,2"), "--shares: found 2, expected auto, or a number from 0 to 1");
+  EXPECT_EQ(why_not("2"), "--shares: found 2, expected auto, or a number from 0 to 1");
+  EXPECT_THAT(why_not("0,,1"), testing::StartsWith("--shares: found "));
+  EXPECT_THAT(why_not("0,"), testing::StartsWith("--shares: found "));
+  EXPECT_EQ(why_not(""), "--shares: found nothing, expected values with commas");
+  EXPECT_EQ(ref.text(), "1,auto,0");
+  std::vector<std::string> names;
+  EXPECT_TRUE(setting_ref({.name = "names"}, names).set("a,b"));
+  EXPECT_THAT(names, ElementsAre("a", "b"));
+}
+
 TEST(Setting, KindsSayWhatStandsForAValue) {
   std::vector<SettingKind> kinds;
   for (const char* name :
