@@ -15,14 +15,13 @@ Status check_bias(const LogitBias& bias) {
     return make_error(ErrorCode::kInvalidArgument,
                       "logit-bias: found token id {}, expected at least 0", bias.id);
   }
-  // -infinity is a use of its own; so large finite ones that sums of them are not.
-  if (bias.bias == -std::numeric_limits<float>::infinity() ||
-      std::abs(bias.bias) <= kMostLogitBias) {
-    return {};
-  }
+  // Of its own: never.
+  if (bias.bias == -std::numeric_limits<float>::infinity()) return {};
+  const auto checked = check_setting_value(logit_bias_setting(), bias.bias);
+  if (checked) return {};
   return make_error(ErrorCode::kInvalidArgument,
-                    "logit-bias: found {} for token {}, expected {:.0f} to {:.0f} or -inf",
-                    bias.bias, bias.id, -kMostLogitBias, kMostLogitBias);
+                    "logit-bias: found {} for token {}, expected {} or -inf", bias.bias, bias.id,
+                    checked.error().expected);
 }
 
 float usable(float logit) {

@@ -63,6 +63,12 @@ const Settings<SamplerOptions>& sampler_settings() {
   return table;
 }
 
+const SettingInfo& logit_bias_setting() {
+  // So large that sums of biases and logits stay finite.
+  static const SettingInfo info = {.name = "logit-bias", .range = SettingRange{-1e6, 1e6}};
+  return info;
+}
+
 const SettingInfo& predict_setting() {
   static const SettingInfo info = {
       .name = "predict",

@@ -14,9 +14,8 @@ const Settings<SamplerOptions>& sampler_settings();
 // Tokens of a text or reply: an int32_t, -1: no limit.
 const SettingInfo& predict_setting();
 
-// A token's bias is a number from -kMostLogitBias to kMostLogitBias, or -infinity: so that sums of
-// biases and logits stay finite.
-inline constexpr float kMostLogitBias = 1e6F;
+// What is added to a token's logit, a float, where it is finite.
+const SettingInfo& logit_bias_setting();
 
 }  // namespace hotset::engine
 
