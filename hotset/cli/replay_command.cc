@@ -1,14 +1,12 @@
 #include "hotset/cli/replay_command.h"
 
 #include <algorithm>
-#include <charconv>
-#include <system_error>
 #include <utility>
 
 #include "hotset/base/interrupt.h"
 #include "hotset/base/progress_bar.h"
 #include "hotset/base/text_file.h"
-#include "hotset/measure/cache_flags.h"
+#include "hotset/cli/replay_flags.h"
 #include "hotset/measure/thread_search.h"
 #include "hotset/report/replay_chart.h"
 #include "hotset/report/replay_report.h"
@@ -19,36 +17,24 @@ namespace {
 constexpr double kDefaultPercents[] = {5, 10, 20, 30, 40};
 constexpr int64_t kDefaultSkipTokens = 100;
 
-Result<sim::CpuShare> parse_share(const std::string& text) {
-  if (text == "auto") return sim::CpuShare{.is_auto = true};
-  double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) {
-    return make_error(ErrorCode::kInvalidArgument,
-                      "--share: found \"{}\", expected a number from 0 to 1, or auto", text);
-  }
-  return sim::CpuShare{.fixed = value};
-}
-
 }  // namespace
 
 Result<sim::MatrixOptions> matrix_options(const ReplayCommandOptions& options) {
-  HOTSET_TRY(const std::optional<int32_t> max_decode_tokens, measure::parse_batch(options.batch));
+  HOTSET_RETURN_IF_ERROR(check_settings(replay_settings(), options));
   sim::MatrixOptions matrix{.traces = options.traces,
                             .policies = options.policies,
                             .sizes = {},
                             .shares = {},
                             .skip_tokens = options.skip_tokens.value_or(
                                 options.compat_zero_slots ? 0 : kDefaultSkipTokens),
-                            .max_decode_tokens = max_decode_tokens,
+                            .max_decode_tokens = options.batch,
                             .fills = options.fills,
                             .compat_zero_slots = options.compat_zero_slots,
                             .profile_trace = options.profile_trace,
                             .rates = options.rates,
                             .n_threads = options.n_threads};
-  for (const std::string& text : options.shares) {
-    HOTSET_TRY(const sim::CpuShare share, parse_share(text));
-    matrix.shares.push_back(share);
+  for (const std::optional<double>& share : options.shares) {
+    matrix.shares.push_back({.is_auto = !share, .fixed = share.value_or(0)});
   }
   for (const double mib : options.cache_mib) {
     matrix.sizes.push_back({sim::CacheSize::Unit::kMib, mib});

@@ -20,12 +20,13 @@ enum class ReplayFormat { kTable, kCsv, kMarkdown, kJson };
 struct ReplayCommandOptions {
   std::vector<std::string> traces = {};
   std::vector<std::string> policies = {std::string(policy::kDefaultPolicy), "class_lru", "lru"};
-  std::vector<double> cache_mib = {};       // if both are empty: 5, 10, 20, 30 and 40%
-  std::vector<double> cache_pct = {};       // of the bytes of all experts
-  std::vector<std::string> shares = {"0"};  // "auto" or 0 to 1
-  std::optional<int64_t> skip_tokens = {};  // absent: 100, or 0 with compat_zero_slots
-  std::string batch = "auto";               // or 1 or more: lookups of more tokens are streamed
-  bool fills = true;                        // experts that the CPU computed may be copied
+  std::vector<double> cache_mib = {};               // if both are empty: 5, 10, 20, 30 and 40%
+  std::vector<double> cache_pct = {};               // of the bytes of all experts
+  std::vector<std::optional<double>> shares = {0};  // 0 to 1; none: the chooser decides
+  std::optional<int64_t> skip_tokens = {};          // absent: 100, or 0 with compat_zero_slots
+  // Lookups of more tokens, 1 or more, are streamed; none: the costs decide.
+  std::optional<int32_t> batch = {};
+  bool fills = true;  // experts that the CPU computed may be copied
   bool compat_zero_slots = false;
   std::string profile_trace = {};  // for the policy `static`
   lanes::LaneRates rates = lanes::kTypicalRates;
@@ -35,7 +36,7 @@ struct ReplayCommandOptions {
 };
 
 // What replay_matrix() is to do for these options.
-// Errors: kInvalidArgument, a share is neither a number nor auto.
+// Errors: kInvalidArgument, a value that its setting does not take.
 Result<sim::MatrixOptions> matrix_options(const ReplayCommandOptions& options);
 
 // Replays, writes the picture if there is one to write, and returns what is to be printed. Shows

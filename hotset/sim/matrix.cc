@@ -9,6 +9,7 @@
 #include <tuple>
 #include <utility>
 
+#include "hotset/base/setting.h"
 #include "hotset/base/thread_pool.h"
 #include "hotset/policy/registry.h"
 #include "hotset/sim/reference_rules.h"
@@ -17,7 +18,6 @@
 namespace hotset::sim {
 namespace {
 
-constexpr double kMaxCacheMib = 1 << 26;
 constexpr double kMaxCachePercent = 200;
 
 // What tells two replays apart. Rows that agree in all of it share one replay.
@@ -83,7 +83,7 @@ Status validate_options(const MatrixOptions& options) {
   if (options.shares.empty()) return empty("CPU share is");
   for (const CacheSize& size : options.sizes) {
     const bool is_mib = size.unit == CacheSize::Unit::kMib;
-    const double max = is_mib ? kMaxCacheMib : kMaxCachePercent;
+    const double max = is_mib ? kMostMib : kMaxCachePercent;
     if (!(size.value > 0 && size.value <= max)) {
       return make_error(ErrorCode::kInvalidArgument,
                         "cache size is {} {}, expected above 0 and at most {}", size.value,
