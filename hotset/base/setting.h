@@ -15,6 +15,7 @@
 #include <expected>
 #include <functional>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -278,50 +279,124 @@ SettingResult<T> read_setting(const SettingInfo& info, const SettingInput& input
 
 // --- A setting of options, and the same of one object
 
-// A setting and where its value is, whatever its type. Requires: the object outlives it.
+// How values of a type are read, checked and printed, for code that does not know the type: tables
+// of many settings then take no longer to compile than short ones.
+// Thread-safe: constant.
+class SettingType {
+ public:
+  virtual ~SettingType() = default;
+  virtual SettingKind kind(const SettingInfo& info) const = 0;
+  virtual bool is_list() const { return false; }
+  // `value` is of the type. Null: only says what reading into one would.
+  virtual SettingResult<void> read(const SettingInfo& info, const SettingInput& input,
+                                   void* value) const = 0;
+  virtual SettingResult<void> check(const SettingInfo& info, const void* value) const = 0;
+  virtual std::string text(const SettingInfo& info, const void* value) const = 0;
+};
+
+template <typename T>
+class ValueType final : public SettingType {
+ public:
+  static std::shared_ptr<const SettingType> get() {
+    static const auto type = std::make_shared<const ValueType>();
+    return type;
+  }
+  SettingKind kind(const SettingInfo& info) const override { return setting_kind<T>(info); }
+  bool is_list() const override { return settings::is_list<T>::value; }
+  SettingResult<void> read(const SettingInfo& info, const SettingInput& input,
+                           void* value) const override {
+    auto read = read_setting<T>(info, input);
+    if (!read) return std::unexpected(std::move(read).error());
+    if (value != nullptr) *static_cast<T*>(value) = *std::move(read);
+    return {};
+  }
+  SettingResult<void> check(const SettingInfo& info, const void* value) const override {
+    return check_setting_value(info, *static_cast<const T*>(value));
+  }
+  std::string text(const SettingInfo& info, const void* value) const override {
+    return setting_text(info, *static_cast<const T*>(value));
+  }
+};
+
+// Words that stand for values, by their place in SettingInfo::words.
+template <typename T>
+class WordType final : public SettingType {
+ public:
+  explicit WordType(std::vector<T> meanings) : meanings_(std::move(meanings)) {}
+  SettingKind kind(const SettingInfo&) const override { return SettingKind::kWord; }
+  SettingResult<void> read(const SettingInfo& info, const SettingInput& input,
+                           void* value) const override {
+    const auto* text = std::get_if<std::string_view>(&input);
+    const auto i = text == nullptr ? std::nullopt : settings::word_of(info.words, *text);
+    if (!i) return std::unexpected(settings::expected_word(info));
+    if (value != nullptr) *static_cast<T*>(value) = meanings_.at(*i);
+    return {};
+  }
+  SettingResult<void> check(const SettingInfo& info, const void* value) const override {
+    if (!text(info, value).empty()) return {};
+    return std::unexpected(settings::expected_word(info));
+  }
+  std::string text(const SettingInfo& info, const void* value) const override {
+    for (size_t i = 0; i < meanings_.size(); ++i) {
+      if (meanings_[i] == *static_cast<const T*>(value)) return info.words.at(i);
+    }
+    return {};
+  }
+
+ private:
+  std::vector<T> meanings_;
+};
+
+// A setting and where its value is, whatever its type. Requires: the value outlives it.
 struct SettingRef {
-  SettingInfo info = {};
-  SettingKind kind = SettingKind::kText;  // of a list: of its parts
-  bool is_list = false;
-  std::function<SettingResult<void>(const SettingInput&)> set = {};
-  std::function<SettingResult<void>(const SettingInput&)> check = {};  // only says what set() would
-  std::function<std::string()> text = {};                              // as set() reads it again
+  SettingInfo info;
+  std::shared_ptr<const SettingType> type;
+  void* value = nullptr;
+
+  SettingKind kind() const { return type->kind(info); }  // of a list: of its parts
+  bool is_list() const { return type->is_list(); }
+  SettingResult<void> set(const SettingInput& input) const {
+    return type->read(info, input, value);
+  }
+  // Only says what set() would.
+  SettingResult<void> check(const SettingInput& input) const {
+    return type->read(info, input, nullptr);
+  }
+  // As set() reads it again.
+  std::string text() const { return type->text(info, value); }
 };
 
 // The setting that `value` is itself. Requires: `value` outlives it.
 template <typename T>
 SettingRef setting_ref(SettingInfo info, T& value) {
-  SettingRef ref{.info = std::move(info)};
-  ref.kind = setting_kind<T>(ref.info);
-  ref.is_list = settings::is_list<T>::value;
-  ref.set = [info = ref.info, &value](const SettingInput& input) {
-    return read_setting<T>(info, input).transform([&](T&& read) { value = std::move(read); });
-  };
-  ref.check = [info = ref.info](const SettingInput& input) {
-    return read_setting<T>(info, input).transform([](auto&&) {});
-  };
-  ref.text = [info = ref.info, &value] { return setting_text(info, value); };
-  return ref;
+  return {.info = std::move(info), .type = ValueType<T>::get(), .value = &value};
 }
 
 template <typename Options>
 struct Setting {
-  SettingInfo info = {};
-  SettingKind kind = SettingKind::kText;
-  bool is_list = false;
-  std::function<SettingResult<void>(Options&, const SettingInput&)> set = {};
-  std::function<SettingResult<void>(const SettingInput&)> check = {};
-  std::function<SettingResult<void>(const Options&)> check_value = {};
-  std::function<std::string(const Options&)> text = {};
+  SettingInfo info;
+  std::shared_ptr<const SettingType> type;
+  std::function<void*(Options&)> member;  // where the value is
 
   SettingRef of(Options& options) const {
-    return {.info = info,
-            .kind = kind,
-            .is_list = is_list,
-            .set = [set = set, &options](const SettingInput& input) { return set(options, input); },
-            .check = check,
-            .text = [text = text, &options] { return text(options); }};
+    return {.info = info, .type = type, .value = member(options)};
   }
+  bool is_list() const { return type->is_list(); }
+  SettingKind kind() const { return type->kind(info); }
+  SettingResult<void> set(Options& options, const SettingInput& input) const {
+    return type->read(info, input, member(options));
+  }
+  SettingResult<void> check(const SettingInput& input) const {
+    return type->read(info, input, nullptr);
+  }
+  SettingResult<void> check_value(const Options& options) const {
+    return type->check(info, value(options));
+  }
+  std::string text(const Options& options) const { return type->text(info, value(options)); }
+
+ private:
+  // Finding a member changes nothing.
+  const void* value(const Options& options) const { return member(const_cast<Options&>(options)); }
 };
 
 template <typename Options>
@@ -331,53 +406,21 @@ using Settings = std::vector<Setting<Options>>;
 template <typename Options, typename Member>
 Setting<Options> setting(SettingInfo info, Member member) {
   using T = std::remove_cvref_t<std::invoke_result_t<Member, Options&>>;
-  Setting<Options> result{
-      .info = info, .kind = setting_kind<T>(info), .is_list = settings::is_list<T>::value};
-  result.set = [info, member](Options& options, const SettingInput& input) {
-    return read_setting<T>(info, input).transform([&](T&& value) {
-      member(options) = std::move(value);
-    });
-  };
-  result.check = [info](const SettingInput& input) {
-    return read_setting<T>(info, input).transform([](auto&&) {});
-  };
-  result.check_value = [info, member](const Options& options) {
-    return check_setting_value<T>(info, member(options));
-  };
-  result.text = [info, member](const Options& options) {
-    return setting_text<T>(info, member(options));
-  };
-  return result;
+  return {std::move(info), ValueType<T>::get(),
+          [member](Options& options) -> void* { return &member(options); }};
 }
 
 // A setting whose words stand for values: of an enum, or of anything else that compares.
 template <typename Options, typename T, typename Member>
 Setting<Options> word_setting(SettingInfo info, std::vector<std::pair<std::string, T>> choices,
                               Member member) {
-  for (const auto& [word, meaning] : choices) info.words.push_back(word);
-  Setting<Options> result{.info = info, .kind = SettingKind::kWord};
-  const auto read = [info](const SettingInput& input) -> SettingResult<size_t> {
-    const auto* text = std::get_if<std::string_view>(&input);
-    const auto i = text == nullptr ? std::nullopt : settings::word_of(info.words, *text);
-    if (!i) return std::unexpected(settings::expected_word(info));
-    return *i;
-  };
-  result.set = [read, choices, member](Options& options, const SettingInput& input) {
-    return read(input).transform([&](size_t i) { member(options) = choices[i].second; });
-  };
-  result.check = [read](const SettingInput& input) { return read(input).transform([](size_t) {}); };
-  const auto text = [choices, member](const Options& options) -> std::string {
-    for (const auto& [word, meaning] : choices) {
-      if (meaning == member(options)) return word;
-    }
-    return {};
-  };
-  result.text = text;
-  result.check_value = [info, text](const Options& options) -> SettingResult<void> {
-    if (!text(options).empty()) return {};
-    return std::unexpected(settings::expected_word(info));
-  };
-  return result;
+  std::vector<T> meanings;
+  for (auto& [word, meaning] : choices) {
+    info.words.push_back(std::move(word));
+    meanings.push_back(std::move(meaning));
+  }
+  return {std::move(info), std::make_shared<const WordType<T>>(std::move(meanings)),
+          [member](Options& options) -> void* { return &member(options); }};
 }
 
 // Settings of a part of other options: `part(outer)` is a reference to it.
@@ -385,16 +428,8 @@ template <typename Outer, typename Options, typename Part>
 Settings<Outer> settings_of_part(const Settings<Options>& inner, Part part) {
   Settings<Outer> result;
   for (const Setting<Options>& one : inner) {
-    result.push_back(
-        {.info = one.info,
-         .kind = one.kind,
-         .is_list = one.is_list,
-         .set = [set = one.set, part](
-                    Outer& outer, const SettingInput& input) { return set(part(outer), input); },
-         .check = one.check,
-         .check_value = [check = one.check_value,
-                         part](const Outer& outer) { return check(part(outer)); },
-         .text = [text = one.text, part](const Outer& outer) { return text(part(outer)); }});
+    result.push_back({one.info, one.type,
+                      [member = one.member, part](Outer& outer) { return member(part(outer)); }});
   }
   return result;
 }

@@ -238,7 +238,7 @@ TEST(Setting, ValuesThatNobodyReadAreCheckedToo) {
 TEST(Setting, OfOneValue) {
   std::optional<int32_t> batch;
   SettingRef ref = setting_ref({.name = "batch", .range = from(1), .auto_words = {"auto"}}, batch);
-  EXPECT_EQ(ref.kind, SettingKind::kWhole);
+  EXPECT_EQ(ref.kind(), SettingKind::kWhole);
   EXPECT_EQ(ref.text(), "auto");
   EXPECT_TRUE(ref.set("5"));
   EXPECT_EQ(batch, 5);
@@ -252,8 +252,8 @@ TEST(Setting, ListsHaveCommas) {
   std::vector<std::optional<double>> shares = {0.5, std::nullopt};
   SettingRef ref =
       setting_ref({.name = "shares", .range = SettingRange{0, 1}, .auto_words = {"auto"}}, shares);
-  EXPECT_TRUE(ref.is_list);
-  EXPECT_EQ(ref.kind, SettingKind::kNumber);
+  EXPECT_TRUE(ref.is_list());
+  EXPECT_EQ(ref.kind(), SettingKind::kNumber);
   EXPECT_EQ(ref.text(), "0.5,auto");
   EXPECT_TRUE(ref.set("1,auto,0"));
   EXPECT_EQ(ref.text(), "1,auto,0");
@@ -275,7 +275,7 @@ TEST(Setting, KindsSayWhatStandsForAValue) {
   std::vector<SettingKind> kinds;
   for (const char* name :
        {"threads", "seed", "top-p", "fills", "json", "cache-mib", "name", "colour"}) {
-    kinds.push_back(find_setting(table(), name).kind);
+    kinds.push_back(find_setting(table(), name).kind());
   }
   EXPECT_THAT(kinds, ElementsAre(SettingKind::kWhole, SettingKind::kUnsigned, SettingKind::kNumber,
                                  SettingKind::kWord, SettingKind::kSwitch, SettingKind::kNumber,

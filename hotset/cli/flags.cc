@@ -45,17 +45,17 @@ std::string range_text(const SettingInfo& info, SettingKind kind) {
 
 void check_values(CLI::Option& option, const SettingRef& setting) {
   const SettingInfo& info = setting.info;
-  if (setting.kind == SettingKind::kText && !info.check && !setting.is_list) return;
+  if (setting.kind() == SettingKind::kText && !info.check && !setting.is_list()) return;
   option.check(CLI::Validator(
-      [check = setting.check](const std::string& text) {
-        const auto checked = check(std::string_view(text));
+      [setting](const std::string& text) {
+        const auto checked = setting.check(text);
         return checked ? std::string() : checked.error().what(text);
       },
-      range_text(info, setting.kind)));
+      range_text(info, setting.kind())));
 }
 
 void describe(CLI::Option& option, const SettingRef& setting) {
-  option.type_name(value_name(setting.info, setting.kind));
+  option.type_name(value_name(setting.info, setting.kind()));
   if (const std::string text = setting.text(); !text.empty()) option.default_str(text);
   check_values(option, setting);
 }
@@ -69,7 +69,7 @@ void set_checked(const SettingRef& setting, std::string_view text) {
 
 CLI::Option* add_option(CLI::App& app, const std::string& names, const SettingRef& setting) {
   CLI::Option* option = nullptr;
-  if (setting.is_list) {
+  if (setting.is_list()) {
     option = app.add_option_function<std::vector<std::string>>(
         names,
         [setting](const std::vector<std::string>& given) {
@@ -117,10 +117,9 @@ void Command::needs_command() { app_->require_subcommand(1); }
 
 Flag Command::add(const SettingRef& setting) {
   const std::string names = names_of(setting.info);
-  if (setting.kind == SettingKind::kSwitch) {
+  if (setting.kind() == SettingKind::kSwitch) {
     return Flag(app_->add_flag_function(
-        names,
-        [set = setting.set](int64_t n) { HOTSET_CHECK(set(SettingInput(n > 0)).has_value()); },
+        names, [setting](int64_t n) { HOTSET_CHECK(setting.set(SettingInput(n > 0)).has_value()); },
         setting.info.help));
   }
   return Flag(add_option(*app_, names, setting));

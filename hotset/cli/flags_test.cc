@@ -192,7 +192,7 @@ void expect_defaults_are_read_again(const Settings<T>& table) {
     EXPECT_TRUE(names.insert(one.info.name).second);
     EXPECT_FALSE(one.info.help.empty());
     const std::string text = one.text(T{});
-    if (text.empty() && one.is_list) continue;
+    if (text.empty() && one.is_list()) continue;
     EXPECT_TRUE(one.check(text)) << text;
   }
   EXPECT_TRUE(check_settings(table, T{}));

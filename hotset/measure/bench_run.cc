@@ -25,7 +25,7 @@ namespace {
 Status check_lists(const BenchOptions& o) {
   HOTSET_RETURN_IF_ERROR(check_settings(bench_settings(), o));
   for (const Setting<BenchOptions>& one : bench_settings()) {
-    if (!one.is_list || !one.text(o).empty()) continue;
+    if (!one.is_list() || !one.text(o).empty()) continue;
     return make_error(ErrorCode::kInvalidArgument, "--{}: found no value, expected some",
                       one.info.name);
   }

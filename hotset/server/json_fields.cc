@@ -73,9 +73,10 @@ void Fields::setting(std::string_view name, const SettingRef& setting) {
 }
 
 void Fields::item(std::string_view name, const Json& value, const SettingRef& setting) {
-  const bool is_number = setting.kind != SettingKind::kText && setting.kind != SettingKind::kWord;
-  HOTSET_CHECK(setting.kind != SettingKind::kSwitch);  // flag() reads these
-  SettingInput input = true;                           // neither a number nor a text
+  const bool is_number =
+      setting.kind() != SettingKind::kText && setting.kind() != SettingKind::kWord;
+  HOTSET_CHECK(setting.kind() != SettingKind::kSwitch);  // flag() reads these
+  SettingInput input = true;                             // neither a number nor a text
   if (value.is_string() && !is_number) {
     input = std::string_view(value.get_ref<const std::string&>());
   } else if (value.is_number()) {
