@@ -72,7 +72,7 @@ TEST(BenchCases, RefusesWhatCannotBeMeasured) {
   EXPECT_THAT(error([](measure::BenchOptions& o) { o.devices = {}; }),
               HasSubstr("--device: found no"));
   EXPECT_THAT(error([](measure::BenchOptions& o) { o.cpu_shares = {"2"}; }),
-              HasSubstr("--moe-cache-cpu-share: found '2'"));
+              HasSubstr("--moe-cache-cpu-share: found 2"));
   EXPECT_THAT(error([](measure::BenchOptions& o) { o.n_repetitions = 0; }),
               HasSubstr("--repetitions"));
 }
@@ -171,7 +171,7 @@ TEST(RunBench, MeasuresTheCpuAlone) {
 
 TEST(RunBench, RefusesAContextThatIsTooSmall) {
   measure::BenchOptions options = small_options();
-  options.model.n_ctx = 7;
+  options.model.engine.n_ctx = 7;
   const auto result = measure::run_bench(options);
   ASSERT_FALSE(result);
   EXPECT_THAT(result.error().message, HasSubstr("--ctx-size: found 7, expected at least 8"));

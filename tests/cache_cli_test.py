@@ -62,7 +62,8 @@ class CacheCliTest(CliFixture):
                 ("--moe-cache-policy", ("crf:0", "crf:x"), "half-life"),
                 ("--moe-cache-fills", ("yes", "1"), "expected one of: on, off"),
                 ("--moe-cache-rates", ("guessed", "1"), "expected one of: measured, typical"),
-                ("--memory-headroom-mib", ("-1", "x", "nan"), "expected 0 to")):
+                ("--memory-headroom-mib", ("-1", "x", "nan"),
+                 "expected auto, or a number from 0 to 67108864")):
             for value in values:
                 for command in (["run", "-m", DEMO, "-p", "x"], ["eval", "-m", DEMO, "--tokens", "1"]):
                     self.fails(2, [flag, part, value.removeprefix("-")], *command, f"{flag}={value}")

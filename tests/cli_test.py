@@ -74,7 +74,7 @@ class CliTest(CliFixture):
                 ("--temp", ("nan", "-0.1", "101", "inf", "-inf", "warm", ""), "--temp"),
                 ("--top-p", ("2", "-1", "nan"), "--top-p"),
                 ("--min-p", ("2", "-1", "nan"), "--min-p"),
-                ("--top-k", ("-1", "x"), "--top-k"),
+                ("--top-k", ("-2", "x"), "--top-k"),
                 ("--seed", ("-2", "x", "99999999999999999999999"), "--seed"),
                 ("-fa", ("maybe", ""), "--flash-attn"),
                 ("-ctk", ("q4_0", "f64"), "--cache-type-k"),
@@ -385,7 +385,7 @@ class CliTest(CliFixture):
                               ("emu:mib=1,mib=2", ["found key 'mib' twice"])):
             self.fails(1, parts, *run, "--device", device)
         for layers in ("x", "-2", "1.5"):
-            self.fails(1, ["--n-gpu-layers", layers], *run, "--device", "emu", f"-ngl={layers}")
+            self.fails(2, ["--n-gpu-layers", layers], *run, "--device", "emu", f"-ngl={layers}")
         self.assertIn(b"emu", self.ok("--list-devices"))
 
     # --- The CPU

@@ -29,7 +29,7 @@ using engine::EngineOptions;
 using engine::FlashAttention;
 using testing::HasSubstr;
 
-EngineOptions options_with(const std::string& device, int64_t n_gpu_layers = -1,
+EngineOptions options_with(const std::string& device, std::optional<int64_t> n_gpu_layers = {},
                            FlashAttention flash_attention = FlashAttention::kOn) {
   return {.n_threads = 1,
           .context = {.n_ctx = 512, .flash_attention = flash_attention},

@@ -66,7 +66,7 @@ struct Config {
   FlashAttention flash_attention = FlashAttention::kOn;
   ggml_type type = GGML_TYPE_F16;
   std::string device = {};
-  int64_t n_gpu_layers = -1;
+  std::optional<int64_t> n_gpu_layers = {};
   int32_t n_ctx = 256;
 };
 

@@ -30,8 +30,8 @@ measure::TuneCommandOptions demo_options(const std::string& device,
   measure::TuneCommandOptions options;
   options.model.model = test::demo_model().string();
   options.model.device = device;
-  options.model.n_threads = 2;
-  options.model.n_ctx = 256;
+  options.model.engine.n_threads = 2;
+  options.model.engine.n_ctx = 256;
   options.n_tokens = 96;
   options.n_warm_up = 64;
   options.max_mib = 8;
@@ -148,7 +148,7 @@ TEST(Tune, FindsHowManyThreadsAreEnough) {
   // One thread reads 0.5 GB/s: four are as fast as there is memory for.
   measure::TuneCommandOptions options = demo_options(
       "emu:clock=virtual,us=1,dev_gbps=40,gbps=0.5,cpu_gbps=2,cpu_thread_gbps=0.5", records);
-  options.model.n_threads = 0;
+  options.model.engine.n_threads = 0;
   options.cores = measure::CoreCount{.n_cores = 16, .n_logical = 32};
   int n_searched = 0;
   const auto tune = [&] {
@@ -196,7 +196,7 @@ TEST(Tune, PinsMemoryOnlyWhereThatIsFaster) {
     measure::TuneCommandOptions options = demo_options("emu:clock=virtual,us=1," + device, records);
     options.n_tokens = 32;
     options.n_warm_up = 32;
-    options.model.load_mode = load_mode;
+    EXPECT_TRUE(set_setting(measure::model_settings(), "load-mode", load_mode, options.model));
     auto outcome = measure::run_tune(options);
     EXPECT_TRUE(outcome) << outcome.error().message;
     if (!outcome) return measure::TuneOutcome{};
@@ -298,7 +298,8 @@ TEST(Tune, RefusesWhatHasNoCache) {
     return outcome ? std::string() : outcome.error().message;
   };
   EXPECT_THAT(error([](auto& o) { o.model.device = "none"; }), HasSubstr("tune: found no device"));
-  EXPECT_THAT(error([](auto& o) { o.model.n_gpu_layers = "0"; }), HasSubstr("no cache to tune"));
+  EXPECT_THAT(error([](auto& o) { o.model.engine.n_gpu_layers = 0; }),
+              HasSubstr("no cache to tune"));
   EXPECT_THAT(error([](auto& o) { o.model.model = "none.gguf"; }), HasSubstr("none.gguf"));
   EXPECT_THAT(error([](auto& o) { o.prompts_file = "none.txt"; }), HasSubstr("none.txt"));
 }

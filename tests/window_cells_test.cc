@@ -74,7 +74,7 @@ class WindowCells : public testing::Test {
   std::unique_ptr<engine::Engine> engine_of(int32_t n_window_cells,
                                             FlashAttention flash_attention = FlashAttention::kOff,
                                             const std::string& device = "",
-                                            int64_t n_gpu_layers = -1) const {
+                                            std::optional<int64_t> n_gpu_layers = {}) const {
     EngineOptions options = options_of(n_window_cells, flash_attention);
     options.device = device;
     options.n_gpu_layers = n_gpu_layers;

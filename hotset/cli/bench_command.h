@@ -7,11 +7,8 @@
 #include <vector>
 
 #include "hotset/base/error.h"
+#include "hotset/cli/flags.h"
 #include "hotset/measure/bench_options.h"
-
-namespace CLI {
-class App;
-}
 
 namespace hotset::cli {
 
@@ -27,8 +24,7 @@ Result<BenchOutput> bench(const measure::BenchOptions& options);
 Result<std::string> bench_compare(const std::vector<std::string>& paths,
                                   measure::BenchFormat format);
 
-// `exit_status` must live until the command has run.
-void add_bench_command(CLI::App& app, int& exit_status);
+void add_bench_command(Command& program);
 
 }  // namespace hotset::cli
 

@@ -1,16 +1,15 @@
 #include "hotset/cli/config_file.h"
-#include "hotset/base/text_file.h"
 
-#include <CLI/CLI.hpp>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <string_view>
 
+#include "hotset/base/log.h"
 #include "hotset/base/nearest.h"
 #include "hotset/base/printable.h"
-#include "hotset/cli/command.h"
-#include "hotset/cli/foreign_flags.h"
-#include "hotset/measure/model_options.h"
+#include "hotset/base/text_file.h"
 
 namespace hotset::cli {
 namespace {
@@ -21,12 +20,16 @@ std::string trimmed(std::string_view text) {
   return std::string(text.substr(first, text.find_last_not_of(" \t\r") - first + 1));
 }
 
-// The option of this long name, without dashes; null if there is none.
-const CLI::Option* find_option(const CLI::App& command, const std::string& name) {
-  for (const CLI::Option* option : command.get_options()) {
-    if (std::ranges::find(option->get_lnames(), name) != option->get_lnames().end()) return option;
+// The long names of a command's flags that have variables, without dashes.
+std::vector<std::string> setting_names(const CommandFlags& command) {
+  std::vector<std::string> names;
+  for (const OwnFlag& flag : command.flags) {
+    if (flag.variable.empty()) continue;
+    names.push_back(std::ranges::find_if(flag.names, [](const std::string& name) {
+                      return name.starts_with("--");
+                    })->substr(2));
   }
-  return nullptr;
+  return names;
 }
 
 }  // namespace
@@ -52,12 +55,11 @@ Result<std::vector<std::pair<std::string, std::string>>> parse_config(const std:
   return flags;
 }
 
-Status apply_config(const CLI::App& app, std::vector<std::string>& arguments) {
-  const CLI::App* command = nullptr;
-  for (const CLI::App* one : app.get_subcommands({})) {
-    if (!arguments.empty() && one->get_name() == arguments.front()) command = one;
-  }
-  if (command == nullptr || find_option(*command, "config") == nullptr) return {};
+Status apply_config(std::span<const CommandFlags> commands, std::vector<std::string>& arguments) {
+  const auto command = std::ranges::find_if(commands, [&](const CommandFlags& one) {
+    return !arguments.empty() && one.command == arguments.front();
+  });
+  if (command == commands.end() || command->find("--config") == nullptr) return {};
   const char* const variable = std::getenv("HOTSET_CONFIG");
   std::string path = variable == nullptr ? "" : variable;
   for (auto it = arguments.begin(); it != arguments.end() && *it != "--";) {
@@ -76,16 +78,30 @@ Status apply_config(const CLI::App& app, std::vector<std::string>& arguments) {
   HOTSET_TRY(const std::string text, read_text(path));
   HOTSET_TRY(const auto flags, parse_config(path, text));
   for (const auto& [flag, value] : flags) {
-    const CLI::Option* option = find_option(*command, flag);
-    if (option == nullptr || option->get_envname().empty()) {
+    const OwnFlag* own = command->find("--" + flag);
+    if (own == nullptr || own->variable.empty()) {
       const std::string about = about_foreign_flag(flag);
       return make_error(ErrorCode::kInvalidArgument, "{}: {}: hotset {} has no such setting{}",
-                        path, flag, command->get_name(),
+                        path, flag, command->command,
                         about.empty() ? did_you_mean(flag, setting_names(*command)) : "; " + about);
     }
-    setenv(option->get_envname().c_str(), value.c_str(), 1);
+    setenv(own->variable.c_str(), value.c_str(), 1);
   }
   return {};
+}
+
+void warn_of_misspelt_variables(const std::vector<std::string>& names) {
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string_view text(*entry);
+    const std::string name(text.substr(0, text.find('=')));
+    if (!name.starts_with("HOTSET_") || std::ranges::contains(names, name)) continue;
+    // By the part behind what all have in common.
+    constexpr size_t kPrefix = std::string_view("HOTSET_").size();
+    std::vector<std::string> flags;
+    for (const std::string& one : names) flags.push_back(one.substr(kPrefix));
+    const std::string near = nearest(name.substr(kPrefix), flags);
+    if (!near.empty()) log_warning("{}: nothing reads it; did you mean HOTSET_{}?", name, near);
+  }
 }
 
 }  // namespace hotset::cli

@@ -4,15 +4,13 @@
 #ifndef HOTSET_CLI_CONFIG_FILE_H_
 #define HOTSET_CLI_CONFIG_FILE_H_
 
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "hotset/base/error.h"
-
-namespace CLI {
-class App;
-}
+#include "hotset/cli/foreign_flags.h"
 
 namespace hotset::cli {
 
@@ -24,7 +22,11 @@ Result<std::vector<std::pair<std::string, std::string>>> parse_config(const std:
 // and gives the file's flags to the command by their environment variables.
 // Errors: those of read_text and parse_config; kInvalidArgument, a flag that the command does not
 // have.
-Status apply_config(const CLI::App& app, std::vector<std::string>& arguments);
+Status apply_config(std::span<const CommandFlags> commands, std::vector<std::string>& arguments);
+
+// Warns of each variable HOTSET_... that nothing reads but whose name is like one of `names`, which
+// are read.
+void warn_of_misspelt_variables(const std::vector<std::string>& names);
 
 }  // namespace hotset::cli
 

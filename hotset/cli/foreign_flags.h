@@ -82,6 +82,7 @@ std::span<const ForeignFlagSection> foreign_flags();
 struct OwnFlag {
   std::vector<std::string> names;  // with dashes
   int n_values = 0;                // 0: a switch
+  std::string variable = {};       // of the environment; empty: none, and no configuration has it
 };
 
 // A command and what it takes.

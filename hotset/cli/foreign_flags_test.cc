@@ -4,7 +4,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <CLI/CLI.hpp>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -12,7 +11,7 @@
 #include <set>
 
 #include "hotset/cli/bench_command.h"
-#include "hotset/cli/command.h"
+#include "hotset/cli/command_line.h"
 #include "hotset/cli/model_flags.h"
 #include "hotset/cli/serve_flags.h"
 #include "hotset/cli/tune_command.h"
@@ -26,17 +25,12 @@ using testing::HasSubstr;
 // The commands as users have them.
 const std::vector<CommandFlags>& commands() {
   static const std::vector<CommandFlags> all = [] {
-    CLI::App app("hotset");
-    int status = 0;
-    add_model_commands(app, status);
-    add_bench_command(app, status);
-    add_tune_command(app, status);
-    add_serve_command(app, status, "0");
-    std::vector<CommandFlags> result;
-    for (const CLI::App* command : app.get_subcommands({})) {
-      result.push_back(flags_of(*command, command->get_name()));
-    }
-    return result;
+    CommandLine line("hotset", "0");
+    add_model_commands(line.program());
+    add_bench_command(line.program());
+    add_tune_command(line.program());
+    add_serve_command(line.program(), "0");
+    return line.commands();
   }();
   return all;
 }

@@ -1,8 +1,6 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
-#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -10,13 +8,10 @@
 #include <new>
 #include <string>
 #include <string_view>
-#include <utility>
-#include <vector>
 
 #include "hotset/base/log.h"
 #include "hotset/cli/bench_command.h"
-#include "hotset/cli/command.h"
-#include "hotset/cli/config_file.h"
+#include "hotset/cli/command_line.h"
 #include "hotset/cli/model_flags.h"
 #include "hotset/cli/reference_command.h"
 #include "hotset/cli/replay_flags.h"
@@ -67,43 +62,20 @@ void prepare_streams() {
 }
 
 int run(int argc, char** argv) {
-  CLI::App app(
+  hotset::cli::CommandLine line(
       "hotset runs Mixture-of-Experts language models that are larger than the GPU.\n"
       "Start with: hotset run -m MODEL.gguf -p \"Once upon a time\"\n"
       "Flags of llama.cpp's programs are understood (docs/coming-from-llama-cpp.md).",
-      "hotset");
-  app.set_version_flag("--version", std::string("hotset ") + HOTSET_VERSION);
-  app.require_subcommand(1);
-  hotset::cli::add_list_devices(app);
-  int exit_status = 0;
-  hotset::cli::add_model_commands(app, exit_status);
-  hotset::cli::add_bench_command(app, exit_status);
-  hotset::cli::add_tune_command(app, exit_status);
-  hotset::cli::add_serve_command(app, exit_status, HOTSET_VERSION);
-  hotset::cli::add_replay_commands(app, exit_status);
-  hotset::cli::add_reference_commands(app, exit_status, HOTSET_VERSION);
-  for (CLI::App* command : app.get_subcommands({}))
-    hotset::cli::add_environment_variables(*command);
-  const auto translated =
-      hotset::cli::translate_command_line(app, std::vector<std::string>(argv + 1, argv + argc));
-  if (!translated) {
-    hotset::log_error("{}", translated.error().message);
-    return 2;
-  }
-  hotset::cli::warn_of_misspelt_variables(app);
-  std::vector<std::string> arguments = *translated;
-  if (const hotset::Status configured = hotset::cli::apply_config(app, arguments); !configured) {
-    return hotset::cli::report(configured);
-  }
-  std::ranges::reverse(arguments);  // CLI11 takes them from the back
-  try {
-    app.parse(std::move(arguments));
-  } catch (const CLI::RuntimeError& error) {
-    return error.get_exit_code();  // reported already
-  } catch (const CLI::ParseError& error) {
-    return hotset::cli::report_usage(app, error);
-  }
-  return exit_status;
+      HOTSET_VERSION);
+  hotset::cli::Command& program = line.program();
+  hotset::cli::add_list_devices(program);
+  hotset::cli::add_model_commands(program);
+  hotset::cli::add_bench_command(program);
+  hotset::cli::add_tune_command(program);
+  hotset::cli::add_serve_command(program, HOTSET_VERSION);
+  hotset::cli::add_replay_commands(program);
+  hotset::cli::add_reference_commands(program, HOTSET_VERSION);
+  return line.run({argv + 1, argv + argc});
 }
 
 }  // namespace

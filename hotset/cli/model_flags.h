@@ -1,10 +1,12 @@
-// Declares the commands that work on models: run, eval, info, tokenize, model.
+// Declares the commands that work on models: run, eval, info, tokenize, model; and what other
+// commands have in common with them.
 #ifndef HOTSET_CLI_MODEL_FLAGS_H_
 #define HOTSET_CLI_MODEL_FLAGS_H_
 
-namespace CLI {
-class App;
-}
+#include <initializer_list>
+#include <string_view>
+
+#include "hotset/cli/flags.h"
 
 namespace hotset::measure {
 struct ModelOptions;
@@ -14,18 +16,19 @@ namespace hotset::cli {
 
 struct RunOptions;
 
-// The flags of every command that computes with a model: the file, the device, the cache and so on.
-void add_model_options(CLI::App& command, measure::ModelOptions& options);
+// The flags of every command that computes with a model: the file, the device, the cache and so on,
+// but those of the names in `without`.
+void add_model_options(Command& command, measure::ModelOptions& options,
+                       std::initializer_list<std::string_view> without = {});
 // Flags of what engine/sampler.h does, in its order.
-void add_sampling(CLI::App& command, RunOptions& options);
+void add_sampling(Command& command, RunOptions& options);
 // --chat-template and its variables.
-void add_chat_template(CLI::App& command, RunOptions& options);
+void add_chat_template(Command& command, RunOptions& options);
 
 // --list-devices, which prints and ends the program with success.
-void add_list_devices(CLI::App& command);
+void add_list_devices(Command& command);
 
-// `exit_status` must live until the command has run.
-void add_model_commands(CLI::App& app, int& exit_status);
+void add_model_commands(Command& program);
 
 }  // namespace hotset::cli
 

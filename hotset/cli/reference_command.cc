@@ -139,13 +139,14 @@ int print(const std::string& text) {
 // A command that prints what `formats` makes of the reference, by the word it is given.
 using Format = std::pair<const char*, std::function<std::string(const CommandReference&)>>;
 
-void add_printer(CLI::App& app, int& exit_status, const char* name, const char* about,
-                 const char* argument, const char* help, std::vector<Format> formats) {
+void add_printer(Command program, const char* name, const char* about, const char* argument,
+                 const char* help, std::vector<Format> formats) {
   std::vector<std::string> words;
   for (const Format& format : formats) words.emplace_back(format.first);
   auto word = std::make_shared<std::string>();
-  CLI::App* command = app.add_subcommand(name, about);
-  command->add_option(argument, *word, help)
+  Command command = program.add_command(name, about);
+  command.app()
+      .add_option(argument, *word, help)
       ->required()
       ->check(CLI::Validator(
           [words](const std::string& text) {
@@ -154,9 +155,9 @@ void add_printer(CLI::App& app, int& exit_status, const char* name, const char* 
                    "', expected one of: " + CLI::detail::join(words, ", ");
           },
           ""));
-  command->callback([&app, &exit_status, word, formats = std::move(formats)] {
+  command.on_run([program, word, formats = std::move(formats)] {
     const auto format = std::ranges::find(formats, *word, &Format::first);
-    exit_status = print(format->second(reference_of(app)));
+    return print(format->second(reference_of(program.app())));
   });
 }
 
@@ -164,13 +165,12 @@ void add_printer(CLI::App& app, int& exit_status, const char* name, const char* 
 
 CommandReference reference_of(CLI::App& app) { return reference_below(app, ""); }
 
-void add_reference_commands(CLI::App& app, int& exit_status, const std::string& version) {
-  add_printer(app, exit_status, "completion", "Print completions for a shell, to be sourced by it",
-              "SHELL", "The shell",
+void add_reference_commands(Command program, const std::string& version) {
+  add_printer(program, "completion", "Print completions for a shell, to be sourced by it", "SHELL",
+              "The shell",
               {{"bash", bash_completion}, {"zsh", zsh_completion}, {"fish", fish_completion}});
-  add_printer(app, exit_status, "reference",
-              "Print every command and flag, as a man page or as Markdown", "FORMAT",
-              "What to make of them",
+  add_printer(program, "reference", "Print every command and flag, as a man page or as Markdown",
+              "FORMAT", "What to make of them",
               {{"man", [version](const CommandReference& all) { return man_page(all, version); }},
                {"markdown", markdown_page}});
 }

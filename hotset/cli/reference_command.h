@@ -7,6 +7,7 @@
 #include <string>
 
 #include "hotset/cli/command_reference.h"
+#include "hotset/cli/flags.h"
 
 namespace CLI {
 class App;
@@ -19,8 +20,8 @@ namespace hotset::cli {
 // Not const: validators are asked what they expect.
 CommandReference reference_of(CLI::App& app);
 
-// Adds the commands to `app`, which they describe. Requires: `app` outlives them.
-void add_reference_commands(CLI::App& app, int& exit_status, const std::string& version);
+// Adds the commands to the program, which they describe.
+void add_reference_commands(Command program, const std::string& version);
 
 }  // namespace hotset::cli
 

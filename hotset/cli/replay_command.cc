@@ -1,14 +1,12 @@
 #include "hotset/cli/replay_command.h"
 
 #include <algorithm>
-#include <charconv>
-#include <system_error>
 #include <utility>
 
 #include "hotset/base/interrupt.h"
 #include "hotset/base/progress_bar.h"
 #include "hotset/base/text_file.h"
-#include "hotset/measure/cache_flags.h"
+#include "hotset/cli/replay_flags.h"
 #include "hotset/measure/thread_search.h"
 #include "hotset/report/replay_chart.h"
 #include "hotset/report/replay_report.h"
@@ -18,26 +16,13 @@ namespace {
 
 constexpr double kDefaultPercents[] = {5, 10, 20, 30, 40};
 
-Result<lanes::CpuShare> parse_share(const std::string& text) {
-  if (text == "auto") return lanes::CpuShare();
-  double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) {
-    return make_error(ErrorCode::kInvalidArgument,
-                      "--share: found \"{}\", expected a number from 0 to 1, or auto", text);
-  }
-  return lanes::CpuShare(value);
-}
-
 }  // namespace
 
 Result<sim::MatrixOptions> matrix_options(const ReplayCommandOptions& options) {
+  HOTSET_RETURN_IF_ERROR(check_settings(replay_settings(), options));
   sim::MatrixOptions matrix = options.matrix;
-  HOTSET_TRY(matrix.rules.cache_batch, measure::parse_batch(options.batch_text));
-  for (const std::string& text : options.share_texts) {
-    HOTSET_TRY(const lanes::CpuShare share, parse_share(text));
-    matrix.shares.push_back(share);
-  }
+  matrix.shares = options.shares;
+  matrix.rules.rates = options.rates;
   for (const double mib : options.cache_mib) {
     matrix.sizes.push_back({sim::CacheSize::Unit::kMib, mib});
   }

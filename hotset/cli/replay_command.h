@@ -18,20 +18,19 @@ namespace hotset::cli {
 enum class ReplayFormat { kTable, kCsv, kMarkdown, kJson };
 
 struct ReplayCommandOptions {
-  // Its sizes, shares and batch are those of the texts below.
+  // Its sizes, shares and rates are those below.
   sim::MatrixOptions matrix = {
-      .policies = {std::string(policy::kDefaultPolicy), "class_lru", "lru"},
-      .rules = {.rates = lanes::kTypicalRates}};
-  std::vector<double> cache_mib = {};            // if both are empty: 5, 10, 20, 30 and 40%
-  std::vector<double> cache_pct = {};            // of the bytes of all experts
-  std::vector<std::string> share_texts = {"0"};  // "auto" or 0 to 1
-  std::string batch_text = "auto";               // or 1 or more
+      .policies = {std::string(policy::kDefaultPolicy), "class_lru", "lru"}};
+  std::vector<double> cache_mib = {};  // if both are empty: 5, 10, 20, 30 and 40%
+  std::vector<double> cache_pct = {};  // of the bytes of all experts
+  std::vector<lanes::CpuShare> shares = {0.0};
+  lanes::LaneRates rates = lanes::kTypicalRates;
   ReplayFormat format = ReplayFormat::kTable;
   std::string svg_path = {};  // empty: no picture
 };
 
 // What replay_matrix() is to do for these options.
-// Errors: kInvalidArgument, a share is neither a number nor auto.
+// Errors: kInvalidArgument, a value that its setting does not take.
 Result<sim::MatrixOptions> matrix_options(const ReplayCommandOptions& options);
 
 // Replays, writes the picture if there is one to write, and returns what is to be printed. Shows

@@ -3,17 +3,20 @@
 #include <fmt/core.h>
 #include <fmt/ranges.h>
 
-#include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
-#include <map>
+#include <iterator>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "hotset/base/interrupt.h"
 #include "hotset/cli/command.h"
 #include "hotset/cli/replay_command.h"
 #include "hotset/cli/trace_command.h"
+#include "hotset/engine/experts/cache_settings.h"
 #include "hotset/policy/registry.h"
 
 namespace hotset::cli {
@@ -32,158 +35,203 @@ int finish(const Result<std::string>& text) {
   return 0;
 }
 
-// A flag that takes one argument with values separated by commas, so that what follows it is not
-// taken for one more.
-template <typename T>
-CLI::Option* add_list(CLI::App& command, const std::string& name, std::vector<T>& values,
-                      const std::string& help) {
-  return command.add_option(name, values, help)->delimiter(',')->allow_extra_args(false);
+using Options = ReplayCommandOptions;
+
+// What the cache of an engine is told by the same name, or by the last part of it.
+SettingInfo of_cache(std::string_view name, std::string help) {
+  return find_setting(engine::cache_settings(), name).info.with_help(std::move(help));
 }
 
-void add_replay(CLI::App& app, int& exit_status) {
-  auto o = std::make_shared<ReplayCommandOptions>();
-  CLI::App* command =
-      app.add_subcommand("replay", "What a cache would have done with the routing of a trace");
-  command->add_option("TRACE", o->matrix.traces, "Traces (MCT1)")->required();
-  add_list(*command, "--policy", o->matrix.policies,
-           fmt::format("Policies: {}; crf takes a half-life in tokens: crf:8",
-                       fmt::join(policy::policy_names(), ", ")))
-      ->capture_default_str();
-  add_list(*command, "--cache-mib", o->cache_mib, "Cache sizes in MiB, over all devices");
-  add_list(*command, "--cache-pct", o->cache_pct,
-           "Cache sizes in percent of the bytes of all experts; without sizes 5,10,20,30,40");
-  add_list(*command, "--share", o->share_texts,
-           "Parts of the misses that the CPU computes: numbers from 0 to 1, or auto")
-      ->capture_default_str();
-  command->add_option("--skip-tokens", o->matrix.counted.skip_tokens,
-                      "First tokens of each layer that are not counted; 100, or 0 with "
-                      "--compat-zero-slots");
-  command
-      ->add_option("--moe-cache-batch", o->batch_text,
+SettingInfo share_setting() {
+  SettingInfo info =
+      of_cache("moe-cache-cpu-share",
+               "Parts of the misses that the CPU computes: numbers from 0 to 1, or auto");
+  info.name = "share";
+  info.value_name = "LIST";
+  return info;
+}
+
+SettingInfo rate(const char* name, const char* unit, const char* help) {
+  return {.name = name, .help = help, .unit = unit};
+}
+
+Settings<Options> rate_settings() {
+  return {
+      setting<Options>(rate("link-gbps", "GB/s", "Host to device, GB/s"),
+                       [](auto& o) -> auto& { return o.rates.link_gb_per_s; }),
+      setting<Options>(rate("launch-us", "US", "Start of a copy, microseconds"),
+                       [](auto& o) -> auto& { return o.rates.launch_us; }),
+      setting<Options>(rate("cpu-gbps", "GB/s", "Expert bytes that the CPU computes, GB/s"),
+                       [](auto& o) -> auto& { return o.rates.cpu_gb_per_s; }),
+      setting<Options>(rate("turn-us", "US", "Start of the CPU lane, microseconds"),
+                       [](auto& o) -> auto& { return o.rates.turn_us; }),
+      setting<Options>(rate("device-gbps", "GB/s", "Expert bytes that the device computes, GB/s"),
+                       [](auto& o) -> auto& { return o.rates.device_gb_per_s; }),
+      setting<Options>(
+          rate("memory-gbps", "GB/s", "Host memory, all readers together; 0: no limit"),
+          [](auto& o) -> auto& { return o.rates.memory_gb_per_s; }),
+  };
+}
+
+Settings<Options> make_settings() {
+  Settings<Options> table = {
+      setting<Options>({.name = "policy",
+                        .help = fmt::format("Policies: {}; crf takes a half-life in tokens: crf:8",
+                                            fmt::join(policy::policy_names(), ", ")),
+                        .value_name = "LIST"},
+                       [](auto& o) -> auto& { return o.matrix.policies; }),
+      setting<Options>({.name = "cache-mib",
+                        .help = "Cache sizes in MiB, over all devices",
+                        .value_name = "LIST"},
+                       [](auto& o) -> auto& { return o.cache_mib; }),
+      setting<Options>(
+          {.name = "cache-pct",
+           .help =
+               "Cache sizes in percent of the bytes of all experts; without sizes 5,10,20,30,40",
+           .value_name = "LIST"},
+          [](auto& o) -> auto& { return o.cache_pct; }),
+      setting<Options>(share_setting(), [](auto& o) -> auto& { return o.shares; }),
+      setting<Options>(
+          {.name = "skip-tokens",
+           .help = "First tokens of each layer that are not counted; auto: 100, or 0 with "
+                   "--compat-zero-slots",
+           .auto_words = {"auto"}},
+          [](auto& o) -> auto& { return o.matrix.counted.skip_tokens; }),
+      setting<Options>(
+          of_cache("moe-cache-batch",
                    "Lookups of more tokens are streamed and evict nothing; auto: decided for each "
-                   "by the costs with share auto, else 32")
-      ->capture_default_str();
-  command
-      ->add_option("--moe-cache-fills", o->matrix.rules.fills,
-                   "Copy experts that the CPU computed in the background: on or off")
-      ->transform(
-          CLI::CheckedTransformer(std::map<std::string, bool>{{"on", true}, {"off", false}}))
-      ->default_str("on");
-  command->add_flag("--compat-zero-slots", o->matrix.counted.compat_zero_slots,
-                    "Keep to the limits of the reference implementation, for its exact counts");
-  command
-      ->add_option("--profile", o->matrix.profile_trace,
-                   "Trace that the policy static takes its hot set from; without it, from the "
-                   "trace that it replays, in hindsight")
-      ->type_name("TRACE");
-  auto& rates = o->matrix.rules.rates;
-  const auto rate = [&](const char* name, double& value, const char* help) {
-    command->add_option(name, value, help)->capture_default_str();
+                   "by the costs with share auto, else 32"),
+          [](auto& o) -> auto& { return o.matrix.rules.cache_batch; }),
+      setting<Options>(of_cache("moe-cache-fills",
+                                "Copy experts that the CPU computed in the background: on or off"),
+                       [](auto& o) -> auto& { return o.matrix.rules.fills; }),
+      setting<Options>(
+          {.name = "compat-zero-slots",
+           .help = "Keep to the limits of the reference implementation, for its exact counts"},
+          [](auto& o) -> auto& { return o.matrix.counted.compat_zero_slots; }),
+      setting<Options>(
+          {.name = "profile",
+           .help = "Trace that the policy static takes its hot set from; without it, from the "
+                   "trace that it replays, in hindsight",
+           .value_name = "TRACE"},
+          [](auto& o) -> auto& { return o.matrix.profile_trace; }),
+      setting<Options>({.name = "threads",
+                        .letters = "t",
+                        .help = "Replays at a time; 0: one per CPU that may be used"},
+                       [](auto& o) -> auto& { return o.matrix.n_workers; }),
+      setting<Options>({.name = "svg",
+                        .help = "Draw hit rate over cache size into this file",
+                        .value_name = "FILE"},
+                       [](auto& o) -> auto& { return o.svg_path; }),
   };
-  rate("--link-gbps", rates->link_gb_per_s, "Host to device, GB/s");
-  rate("--launch-us", rates->launch_us, "Start of a copy, microseconds");
-  rate("--cpu-gbps", rates->cpu_gb_per_s, "Expert bytes that the CPU computes, GB/s");
-  rate("--turn-us", rates->turn_us, "Start of the CPU lane, microseconds");
-  rate("--device-gbps", rates->device_gb_per_s, "Expert bytes that the device computes, GB/s");
-  rate("--memory-gbps", rates->memory_gb_per_s, "Host memory, all readers together; 0: no limit");
-  command
-      ->add_option("-t,--threads", o->matrix.n_workers,
-                   "Replays at a time; 0: one per CPU that may be used")
-      ->capture_default_str();
-  const auto format = [&](const char* name, ReplayFormat value, const char* help) {
-    return command->add_flag_callback(name, [o, value] { o->format = value; }, help);
-  };
-  CLI::Option* csv = format("--csv", ReplayFormat::kCsv, "Print CSV");
-  CLI::Option* markdown = format("--markdown", ReplayFormat::kMarkdown, "Print a Markdown table");
-  CLI::Option* json = format("--json", ReplayFormat::kJson, "Print JSON");
-  csv->excludes(markdown)->excludes(json);
-  markdown->excludes(json);
-  command->add_option("--svg", o->svg_path, "Draw hit rate over cache size into this file")
-      ->type_name("FILE");
-  command->callback([o, &exit_status] { exit_status = finish(run_replay(*o)); });
+  std::ranges::move(rate_settings(), std::back_inserter(table));
+  return table;
 }
 
-CLI::Option* add_output(CLI::App& command, std::string& path) {
-  return command.add_option("-o,--out", path, "Trace to write")->required()->type_name("FILE");
+void add_replay(Command& program) {
+  auto o = std::make_shared<Options>();
+  Command command =
+      program.add_command("replay", "What a cache would have done with the routing of a trace");
+  command.add_argument("TRACE", "Traces (MCT1)", o->traces).required();
+  command.add(replay_settings(), *o);
+  command.add_choices<ReplayFormat>(
+      o->format, {{"csv", ReplayFormat::kCsv, "Print CSV"},
+                  {"markdown", ReplayFormat::kMarkdown, "Print a Markdown table"},
+                  {"json", ReplayFormat::kJson, "Print JSON"}});
+  command.on_run([o] { return finish(run_replay(*o)); });
 }
 
-void add_trace_info(CLI::App& trace, int& exit_status) {
+void add_output(Command& command, std::string& path) {
+  command.add({.name = "out", .letters = "o", .help = "Trace to write", .value_name = "FILE"}, path)
+      .required();
+}
+
+void add_trace_info(Command& trace) {
   auto o = std::make_shared<TraceInfoOptions>();
-  CLI::App* command = trace.add_subcommand("info", "The shape of traces");
-  command->add_option("TRACE", o->traces, "Traces (MCT1)")->required();
-  command->add_flag("--by-layer", o->layers, "A line for each layer as well");
-  command->add_flag("--json", o->json, "Print JSON");
-  command->callback([o, &exit_status] { exit_status = finish(trace_info(*o)); });
+  Command command = trace.add_command("info", "The shape of traces");
+  command.add_argument("TRACE", "Traces (MCT1)", o->traces).required();
+  command.add({.name = "by-layer", .help = "A line for each layer as well"}, o->layers);
+  command.add({.name = "json", .help = "Print JSON"}, o->json);
+  command.on_run([o] { return finish(trace_info(*o)); });
 }
 
-void add_trace_cut(CLI::App& trace, int& exit_status) {
+void add_trace_cut(Command& trace) {
   auto o = std::make_shared<TraceCutOptions>();
-  CLI::App* command = trace.add_subcommand("cut", "A part of a trace");
-  command->add_option("TRACE", o->in, "Trace to cut")->required();
-  add_output(*command, o->out);
-  command->add_option("--from-token", o->cut.first_token, "First token of each layer to keep")
-      ->capture_default_str();
-  command->add_option("--tokens", o->cut.n_tokens, "Tokens of each layer to keep; 0: to the end")
-      ->capture_default_str();
-  command->add_option("--layers", o->layers, "Layers to keep: 0-3,7; all if absent");
-  command->callback([o, &exit_status] { exit_status = finish(trace_cut(*o)); });
+  Command command = trace.add_command("cut", "A part of a trace");
+  command.add_argument("TRACE", "Trace to cut", o->in).required();
+  add_output(command, o->out);
+  command.add({.name = "from-token", .help = "First token of each layer to keep"},
+              o->cut.first_token);
+  command.add({.name = "tokens", .help = "Tokens of each layer to keep; 0: to the end"},
+              o->cut.n_tokens);
+  command.add({.name = "layers", .help = "Layers to keep: 0-3,7; all if absent"}, o->layers);
+  command.on_run([o] { return finish(trace_cut(*o)); });
 }
 
-void add_trace_merge(CLI::App& trace, int& exit_status) {
+void add_trace_merge(Command& trace) {
   auto o = std::make_shared<TraceMergeOptions>();
-  CLI::App* command = trace.add_subcommand("merge", "One trace from several of the same model");
-  command->add_option("TRACE", o->in, "Traces to merge")->required();
-  add_output(*command, o->out);
-  command
-      ->add_option("--mode", o->mode,
-                   "concatenate: texts that follow each other; interleave: users that take turns; "
-                   "batch: users served together")
-      ->capture_default_str();
-  command
-      ->add_option("--interleave-steps", o->interleave_steps, "Token steps of each trace per turn")
-      ->capture_default_str();
-  command->callback([o, &exit_status] { exit_status = finish(trace_merge(*o)); });
+  Command command = trace.add_command("merge", "One trace from several of the same model");
+  command.add_argument("TRACE", "Traces to merge", o->in).required();
+  add_output(command, o->out);
+  command.add(
+      {.name = "mode",
+       .help = "concatenate: texts that follow each other; interleave: users that take turns; "
+               "batch: users served together"},
+      o->mode);
+  command.add({.name = "interleave-steps", .help = "Token steps of each trace per turn"},
+              o->interleave_steps);
+  command.on_run([o] { return finish(trace_merge(*o)); });
 }
 
-void add_trace_synth(CLI::App& trace, int& exit_status) {
+void add_trace_synth(Command& trace) {
   auto o = std::make_shared<TraceSynthOptions>();
   trace::SynthOptions& synth = o->synth;
-  CLI::App* command = trace.add_subcommand(
+  Command command = trace.add_command(
       "synth", "A synthetic trace: popular experts, tokens like the one before, changing topics");
-  add_output(*command, o->out);
-  const auto option = [&](const char* name, auto& value, const char* help) {
-    command->add_option(name, value, help)->capture_default_str();
-  };
-  option("--layers", synth.n_layer, "Layers, all with experts");
-  option("--experts", synth.n_expert, "Experts per layer");
-  option("--experts-used", synth.experts_per_token, "Experts per token");
-  option("--tokens", synth.n_tokens, "Tokens");
-  add_list(*command, "--tokens-per-step", synth.tokens_per_step,
-           "Tokens of a step, drawn from this list")
-      ->capture_default_str();
-  option("--zipf", synth.zipf_exponent, "Skew of the experts' popularity, 0 to 8");
-  option("--repeat", synth.repeat, "Chance that an expert stays for the next token, 0 to 1");
-  option("--topics", synth.n_topics, "Topics, each with popular experts of its own");
-  option("--topic-tokens", synth.topic_tokens, "Mean length of a topic");
-  option("--groups", synth.n_groups, "Groups that the layers are divided into");
-  option("--devices", synth.n_devices, "Devices that the groups are divided among");
-  add_list(*command, "--expert-bytes", o->expert_bytes, "Bytes of one expert of each tensor")
-      ->capture_default_str();
-  command->add_option("-s,--seed", synth.seed, "Seed; equal flags and seed give equal bytes")
-      ->capture_default_str();
-  command->callback([o, &exit_status] { exit_status = finish(trace_synth(*o)); });
+  add_output(command, o->out);
+  command.add({.name = "layers", .help = "Layers, all with experts"}, synth.n_layer);
+  command.add({.name = "experts", .help = "Experts per layer"}, synth.n_expert);
+  command.add({.name = "experts-used", .help = "Experts per token"}, synth.experts_per_token);
+  command.add({.name = "tokens", .help = "Tokens"}, synth.n_tokens);
+  command.add({.name = "tokens-per-step",
+               .help = "Tokens of a step, drawn from this list",
+               .value_name = "LIST"},
+              synth.tokens_per_step);
+  command.add({.name = "zipf", .help = "Skew of the experts' popularity, 0 to 8"},
+              synth.zipf_exponent);
+  command.add({.name = "repeat", .help = "Chance that an expert stays for the next token, 0 to 1"},
+              synth.repeat);
+  command.add({.name = "topics", .help = "Topics, each with popular experts of its own"},
+              synth.n_topics);
+  command.add({.name = "topic-tokens", .help = "Mean length of a topic"}, synth.topic_tokens);
+  command.add({.name = "groups", .help = "Groups that the layers are divided into"},
+              synth.n_groups);
+  command.add({.name = "devices", .help = "Devices that the groups are divided among"},
+              synth.n_devices);
+  command.add(
+      {.name = "expert-bytes", .help = "Bytes of one expert of each tensor", .value_name = "LIST"},
+      o->expert_bytes);
+  command.add(
+      {.name = "seed", .letters = "s", .help = "Seed; equal flags and seed give equal bytes"},
+      synth.seed);
+  command.on_run([o] { return finish(trace_synth(*o)); });
 }
 
 }  // namespace
 
-void add_replay_commands(CLI::App& app, int& exit_status) {
-  add_replay(app, exit_status);
-  CLI::App* trace = app.add_subcommand("trace", "Look at routing traces and make new ones");
-  trace->require_subcommand(1);
-  add_trace_info(*trace, exit_status);
-  add_trace_cut(*trace, exit_status);
-  add_trace_merge(*trace, exit_status);
-  add_trace_synth(*trace, exit_status);
+const Settings<ReplayCommandOptions>& replay_settings() {
+  static const Settings<Options> table = make_settings();
+  return table;
+}
+
+void add_replay_commands(Command& program) {
+  add_replay(program);
+  Command trace = program.add_command("trace", "Look at routing traces and make new ones");
+  trace.needs_command();
+  add_trace_info(trace);
+  add_trace_cut(trace);
+  add_trace_merge(trace);
+  add_trace_synth(trace);
 }
 
 }  // namespace hotset::cli

@@ -2,14 +2,17 @@
 #ifndef HOTSET_CLI_REPLAY_FLAGS_H_
 #define HOTSET_CLI_REPLAY_FLAGS_H_
 
-namespace CLI {
-class App;
-}
+#include "hotset/base/setting.h"
+#include "hotset/cli/flags.h"
 
 namespace hotset::cli {
 
-// `exit_status` must live until the command has run.
-void add_replay_commands(CLI::App& app, int& exit_status);
+struct ReplayCommandOptions;
+
+// What a user may say of `hotset replay` beside its traces and its format.
+const Settings<ReplayCommandOptions>& replay_settings();
+
+void add_replay_commands(Command& program);
 
 }  // namespace hotset::cli
 

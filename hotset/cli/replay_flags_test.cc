@@ -2,12 +2,11 @@
 
 #include <gtest/gtest.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
 
 #include "hotset/base/log.h"
-#include "hotset/cli/command.h"
+#include "hotset/cli/command_line.h"
 #include "hotset/trace/trace_testing.h"
 
 namespace hotset::cli {
@@ -19,22 +18,14 @@ struct Outcome {
   std::string messages;
 };
 
-// What `hotset ARGUMENTS` does, up to main().
+// What `hotset ARGUMENTS` does.
 Outcome run(std::vector<std::string> arguments) {
-  CLI::App app("hotset");
-  app.require_subcommand(1);
+  CommandLine line("hotset", "0");
+  add_replay_commands(line.program());
   Outcome outcome;
-  add_replay_commands(app, outcome.status);
-  for (CLI::App* command : app.get_subcommands({})) add_environment_variables(*command);
   set_log_sink([&](LogLevel, std::string_view message) { outcome.messages += message; });
   ::testing::internal::CaptureStdout();
-  std::ranges::reverse(arguments);
-  try {
-    app.parse(std::move(arguments));
-  } catch (const CLI::ParseError& error) {
-    outcome.status = error.get_exit_code() == 0 ? 0 : 2;
-    outcome.messages += error.what();
-  }
+  outcome.status = line.run(std::move(arguments));
   outcome.out = ::testing::internal::GetCapturedStdout();
   set_log_sink({});
   return outcome;
@@ -77,16 +68,21 @@ TEST(ReplayFlags, WrongUsageIsTwoAndFailureIsOne) {
   EXPECT_EQ(run({"replay", trace, "--no-such-flag"}).status, 2);
   EXPECT_EQ(run({"replay", trace, "--cache-mib", "much"}).status, 2);
   EXPECT_EQ(run({"replay", trace, "--skip-tokens", "1.5"}).status, 2);
+  // What is out of range, too, as for every other command.
+  EXPECT_EQ(run({"replay", trace, "--share", "2"}).status, 2);
+  for (const char* share : {"", "half", "0.5x", "1.5", "-0.1", "nan", "0,,1"}) {
+    EXPECT_EQ(run({"replay", trace, "--share", share}).status, 2) << share;
+  }
+  EXPECT_EQ(run({"replay", trace, "--moe-cache-batch", "0"}).status, 2);
+  EXPECT_EQ(run({"replay", trace, "--moe-cache-fills", "maybe"}).status, 2);
   EXPECT_EQ(run({"trace"}).status, 2);
   EXPECT_EQ(run({"trace", "cut", trace}).status, 2);
   const std::vector<std::vector<std::string>> failures = {
       {"replay", folder.file("none.mct")},
       {"replay", trace, "--policy", "none"},
       {"replay", trace, "--cache-mib", "nan"},
-      {"replay", trace, "--share", "2"},
       {"replay", trace, "--skip-tokens", "-1"},
       {"replay", trace, "--skip-tokens", "150"},
-      {"replay", trace, "--moe-cache-batch", "0"},
       {"replay", trace, "--share", "auto", "--link-gbps", "0"},
       {"trace", "info", folder.file("none.mct")},
       {"trace", "cut", trace, "-o", folder.file("out.mct"), "--from-token", "150"},

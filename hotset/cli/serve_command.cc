@@ -266,10 +266,10 @@ void Service::run() {
 Status serve(ServeOptions options) {
   // Where the command that tunes servers looks for the routing.
   const char* trace = std::getenv("LLAMA_MOE_CACHE_TRACE");
-  if (trace != nullptr && *trace != '\0' && options.run.model.cache.trace_out.empty()) {
-    options.run.model.cache.trace_out = trace;
+  if (trace != nullptr && *trace != '\0' && options.run.model.trace_out.empty()) {
+    options.run.model.trace_out = trace;
   }
-  options.run.model.cache.stats = true;
+  options.run.model.stats = true;
   bound_heaps();
   Service service(std::move(options));
   HOTSET_RETURN_IF_ERROR(service.start());

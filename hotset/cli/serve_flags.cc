@@ -1,120 +1,132 @@
 #include "hotset/cli/serve_flags.h"
 
-#include <CLI/CLI.hpp>
-#include <limits>
 #include <memory>
 
 #include "hotset/cli/command.h"
 #include "hotset/cli/model_flags.h"
 #include "hotset/cli/serve_command.h"
+#include "hotset/engine/run/sampler_settings.h"
 
 namespace hotset::cli {
 namespace {
 
-void add_network(CLI::App& command, ServeOptions& o) {
-  command.add_option("--host", o.host, "Address to listen on; 0.0.0.0: all of this machine's")
-      ->capture_default_str();
-  command.add_option("--port", o.port, "Port; 0: any that is free, which is said")
-      ->check(CLI::Range(0, 65535))
-      ->capture_default_str();
-  command
-      .add_option("--api-key", o.api_keys,
-                  "Key that requests must have (Authorization: Bearer KEY); may be given again; "
-                  "/health needs none")
-      ->type_name("KEY")
-      ->allow_extra_args(false);
-  command.add_option("--api-key-file", o.api_key_file, "File with such keys, one a line")
-      ->type_name("FILE");
-  command
-      .add_option("--cors-origin", o.cors_origin,
-                  "Origin whose pages may use the server from a browser, or * for any; absent: "
-                  "the server's own page only")
-      ->type_name("ORIGIN");
-  command
-      .add_option("--allowed-host", o.allowed_hosts,
-                  "Name that requests may have as Host beside localhost, IP addresses and --host, "
-                  "or * for any; may be given again; with a key any may be")
-      ->type_name("NAME")
-      ->delimiter(',')
-      ->allow_extra_args(false);
-  command.add_option("--max-connections", o.max_connections, "Connections at once")
-      ->check(CLI::Range(1, 1 << 16))
-      ->capture_default_str();
-  command.add_option("--max-body-mib", o.max_body_mib, "Longest request, MiB")
-      ->check(CLI::Range(1, 1024))
-      ->capture_default_str();
-  command
-      .add_option(
-          "--client-timeout", o.client_timeout_s,
-          "Seconds that a client may take for a request's header, between two pieces of its "
-          "body, and to read something of the answer")
-      ->check(CLI::Range(0.1, 86400.0))
-      ->capture_default_str();
-  command
-      .add_option("--drain-seconds", o.drain_s,
-                  "How long running requests may go on after SIGTERM or Ctrl-C")
-      ->check(CLI::Range(0.0, 86400.0))
-      ->capture_default_str();
+using Options = ServeOptions;
+
+SettingResult<void> check_alias(std::string_view name) {
+  if (!name.empty()) return {};
+  return std::unexpected(SettingError{.expected = "a name", .detail = "found an empty name"});
 }
 
-void add_serving(CLI::App& command, ServeOptions& o) {
-  command.add_option("--parallel", o.n_parallel, "Sequences that are decoded together")
-      ->check(CLI::Range(1, static_cast<int>(engine::kMaxSequences)))
-      ->capture_default_str();
-  command
-      .add_option("--max-queue", o.max_queued,
-                  "Requests that may wait beyond them; further ones get 503")
-      ->check(CLI::Range(0, 1 << 20))
-      ->capture_default_str();
-  command
-      .add_option("--prefill-chunk", o.prefill_chunk,
-                  "Tokens of prompts computed between two steps of running replies; 0: "
-                  "--ubatch-size")
-      ->check(CLI::Range(0, 1 << 16))
-      ->capture_default_str();
-  command
-      .add_option("--cache-ram-mib", o.cache_ram_mib,
-                  "Host memory for prompts that lost their place in the KV memory, MiB; 0: none")
-      ->check(CLI::Range(0, 1 << 26))
-      ->capture_default_str();
-  command.add_option("--max-choices", o.max_choices, "Most choices (n) of a request")
-      ->check(CLI::Range(1, 1024))
-      ->capture_default_str();
-  command
-      .add_option("--alias", o.aliases,
-                  "NAME[,NAME...]: names of the model; answers have the first one, and requests "
-                  "for another model are refused. Absent: its file's, and any may be asked for")
-      ->delimiter(',')
-      ->allow_extra_args(false)
-      ->check(CLI::Validator(
-          [](const std::string& name) {
-            return name.empty() ? std::string("found an empty name") : std::string();
-          },
-          "NAME"));
-  command
-      .add_option("-n,--predict", o.run.n_predict,
-                  "Most tokens of a reply where the request does not say; -1: until the model ends "
-                  "it or the context is full")
-      ->check(CLI::Range(-1, std::numeric_limits<int32_t>::max()))
-      ->capture_default_str();
+Settings<Options> make_settings() {
+  constexpr SettingRange kSeconds = {0, 86400};
+  return {
+      setting<Options>(
+          {.name = "host", .help = "Address to listen on; 0.0.0.0: all of this machine's"},
+          [](auto& o) -> auto& { return o.host; }),
+      setting<Options>({.name = "port",
+                        .help = "Port; 0: any that is free, which is said",
+                        .range = SettingRange{0, 65535}},
+                       [](auto& o) -> auto& { return o.port; }),
+      setting<Options>({.name = "api-key-file",
+                        .help = "File with keys as of --api-key, one a line",
+                        .value_name = "FILE"},
+                       [](auto& o) -> auto& { return o.api_key_file; }),
+      setting<Options>(
+          {.name = "cors-origin",
+           .help = "Origin whose pages may use the server from a browser, or * for any; absent: "
+                   "the server's own page only",
+           .value_name = "ORIGIN"},
+          [](auto& o) -> auto& { return o.cors_origin; }),
+      setting<Options>(
+          {.name = "allowed-host",
+           .help = "Name that requests may have as Host beside localhost, IP addresses and "
+                   "--host, or * for any; may be given again; with a key any may be",
+           .value_name = "NAME"},
+          [](auto& o) -> auto& { return o.allowed_hosts; }),
+      setting<Options>({.name = "max-connections",
+                        .help = "Connections at once",
+                        .range = SettingRange{1, 1 << 16}},
+                       [](auto& o) -> auto& { return o.max_connections; }),
+      setting<Options>({.name = "max-body-mib",
+                        .help = "Longest request, MiB",
+                        .unit = "MiB",
+                        .range = SettingRange{1, 1024}},
+                       [](auto& o) -> auto& { return o.max_body_mib; }),
+      setting<Options>(
+          {.name = "client-timeout",
+           .help = "Seconds that a client may take for a request's header, between two pieces of "
+                   "its body, and to read something of the answer",
+           .unit = "SECONDS",
+           .range = SettingRange{0.1, kSeconds.max}},
+          [](auto& o) -> auto& { return o.client_timeout_s; }),
+      setting<Options>({.name = "drain-seconds",
+                        .help = "How long running requests may go on after SIGTERM or Ctrl-C",
+                        .unit = "SECONDS",
+                        .range = kSeconds},
+                       [](auto& o) -> auto& { return o.drain_s; }),
+      setting<Options>({.name = "parallel",
+                        .help = "Sequences that are decoded together",
+                        .range = SettingRange{1, engine::kMaxSequences}},
+                       [](auto& o) -> auto& { return o.n_parallel; }),
+      setting<Options>({.name = "max-queue",
+                        .help = "Requests that may wait beyond them; further ones get 503",
+                        .range = SettingRange{0, 1 << 20}},
+                       [](auto& o) -> auto& { return o.max_queued; }),
+      setting<Options>(
+          {.name = "prefill-chunk",
+           .help = "Tokens of prompts computed between two steps of running replies; 0: "
+                   "--ubatch-size",
+           .range = SettingRange{0, 1 << 16}},
+          [](auto& o) -> auto& { return o.prefill_chunk; }),
+      setting<Options>(
+          {.name = "cache-ram-mib",
+           .help = "Host memory for prompts that lost their place in the KV memory, MiB; 0: none",
+           .unit = "MiB",
+           .range = SettingRange{0, kMostMib}},
+          [](auto& o) -> auto& { return o.cache_ram_mib; }),
+      setting<Options>({.name = "max-choices",
+                        .help = "Most choices (n) of a request",
+                        .range = SettingRange{1, 1024}},
+                       [](auto& o) -> auto& { return o.max_choices; }),
+      setting<Options>(
+          {.name = "alias",
+           .help = "NAME[,NAME...]: names of the model; answers have the first one, and requests "
+                   "for another model are refused. Absent: its file's, and any may be asked for",
+           .value_name = "NAME",
+           .check = check_alias},
+          [](auto& o) -> auto& { return o.aliases; }),
+  };
 }
 
 }  // namespace
 
-void add_serve_command(CLI::App& app, int& exit_status, const std::string& version) {
+const Settings<ServeOptions>& serve_settings() {
+  static const Settings<Options> table = make_settings();
+  return table;
+}
+
+void add_serve_command(Command& program, const std::string& version) {
   auto o = std::make_shared<ServeOptions>();
   o->version = version;
-  CLI::App* command =
-      app.add_subcommand("serve", "Serve a model by HTTP: OpenAI's API, and a page to talk to it");
-  add_model_options(*command, o->run.model);
-  add_network(*command, *o);
-  add_serving(*command, *o);
-  add_chat_template(*command, o->run);
-  add_sampling(*command, o->run);
-  command->footer(
+  Command command =
+      program.add_command("serve", "Serve a model by HTTP: OpenAI's API, and a page to talk to it");
+  add_model_options(command, o->run.model);
+  command.add_repeated({.name = "api-key",
+                        .help = "Key that requests must have (Authorization: Bearer KEY); may be "
+                                "given again; /health needs none",
+                        .value_name = "KEY"},
+                       o->api_keys);
+  command.add(serve_settings(), *o);
+  command.add(engine::predict_setting().with_help(
+                  "Most tokens of a reply where the request does not say; -1: until the model "
+                  "ends it or the context is full"),
+              o->run.n_predict);
+  add_chat_template(command, o->run);
+  add_sampling(command, o->run);
+  command.footer(
       "Sampling flags hold where a request does not say otherwise. Command lines of llama-server "
       "are understood as far as hotset has what they ask for (docs/coming-from-llama-cpp.md).");
-  command->callback([o, &exit_status] { exit_status = report(serve(*o)); });
+  command.on_run([o] { return report(serve(*o)); });
 }
 
 }  // namespace hotset::cli

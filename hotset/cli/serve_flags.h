@@ -4,14 +4,17 @@
 
 #include <string>
 
-namespace CLI {
-class App;
-}
+#include "hotset/base/setting.h"
+#include "hotset/cli/flags.h"
 
 namespace hotset::cli {
 
-// `exit_status` must live until the command has run.
-void add_serve_command(CLI::App& app, int& exit_status, const std::string& version);
+struct ServeOptions;
+
+// What a user may say of the server itself, not of the model. Without keys, which are given again.
+const Settings<ServeOptions>& serve_settings();
+
+void add_serve_command(Command& program, const std::string& version);
 
 }  // namespace hotset::cli
 

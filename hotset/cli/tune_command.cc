@@ -1,6 +1,5 @@
 #include "hotset/cli/tune_command.h"
 
-#include <CLI/CLI.hpp>
 #include <cerrno>
 #include <cstdio>
 #include <memory>
@@ -13,6 +12,7 @@
 #include "hotset/measure/tune_record.h"
 #include "hotset/measure/tune_report.h"
 #include "hotset/measure/tune_run.h"
+#include "hotset/measure/tune_settings.h"
 
 namespace hotset::cli {
 
@@ -49,69 +49,38 @@ Status tune_command(const measure::TuneCommandOptions& options) {
   return make_error(ErrorCode::kInvalidArgument, "nothing is recommended: {}", outcome->why_not);
 }
 
-void add_tune_command(CLI::App& app, int& exit_status) {
+void add_tune_command(Command& program) {
   auto o = std::make_shared<measure::TuneCommandOptions>();
-  o->model.load_mode = "auto";
-  CLI::App* command = app.add_subcommand(
+  o->model.engine.load.load_mode = engine::LoadMode::kAuto;
+  Command command = program.add_command(
       "tune",
       "Measure which cache size, CPU share, threads and load mode are best on this machine");
-  add_model_options(*command, o->model);
-  for (const char* name :
-       {"--moe-cache-mib", "--moe-cache-cpu-share", "--stats", "--moe-cache-trace", "--profile"}) {
-    command->remove_option(command->get_option(name));
-  }
-  command->get_option("--model")->required(false);
-  command->get_option("--threads")->description("CPU threads; 0: as many as turn out to be enough");
-  command->get_option("--load-mode")
-      ->description(
+  add_model_options(
+      command, o->model,
+      {"moe-cache-mib", "moe-cache-cpu-share", "stats", "moe-cache-trace", "profile"});
+  command.flag("model").required(false);
+  command.flag("threads").help("CPU threads; 0: as many as turn out to be enough");
+  command.flag("load-mode")
+      .help(
           "Where the experts are, in the file (mmap) or copied into locked RAM (pinned); auto: "
           "both are compared");
-  command
-      ->add_option("--prompts", o->prompts_file,
-                   "Your prompts, one a line or a JSON array of strings; absent: a text")
-      ->type_name("FILE");
-  command->add_option("-n,--n-gen", o->n_tokens, "Tokens of each run that count")
-      ->check(CLI::Range(16, 1 << 20))
-      ->capture_default_str();
-  command
-      ->add_option("--warm-up", o->n_warm_up,
-                   "Tokens of each run before them, which fill the cache")
-      ->check(CLI::Range(0, 1 << 20))
-      ->capture_default_str();
-  command
-      ->add_option("--max-mib", o->max_mib,
-                   "Most device memory for experts, MiB; absent: what is left")
-      ->check(CLI::Range(1, 1 << 26));
-  command->add_flag("--fresh", o->fresh,
-                    "Measure again, although there are runs of the same command");
-  command
-      ->add_option("--records", o->record_folder,
-                   "Folder of earlier runs; absent: hotset/tune in XDG_CACHE_HOME or ~/.cache")
-      ->type_name("FOLDER");
-  command
-      ->add_option("--apply", o->apply_path, "Write the recommendation, for `hotset run --config`")
-      ->type_name("FILE");
-  command->add_option("--html", o->html_path, "Write a report with curves")->type_name("FILE");
-  command
-      ->add_option("--server-timeout", o->server_timeout_s,
-                   "Seconds that a server may take to be ready, and to answer")
-      ->check(CLI::Range(1, 86400))
-      ->capture_default_str();
-  const auto format = [&](const char* name, measure::TuneFormat value, const char* help) {
-    return command->add_flag_callback(name, [o, value] { o->format = value; }, help);
-  };
-  CLI::Option* markdown = format("--markdown", measure::TuneFormat::kMarkdown, "Print Markdown");
-  format("--json", measure::TuneFormat::kJson, "Print JSON")->excludes(markdown);
-  command->add_option("SERVER", o->server,
-                      "Behind --: a server to tune instead, and its arguments (docs/tuning.md)");
-  command->callback([o, &exit_status] {
-    if (o->server.empty() && o->model.model.empty()) {
-      throw CLI::RequiredError("one of --model FILE and -- SERVER ARGS...");
-    }
+  command.add(measure::tune_settings(), *o);
+  command.add_choices<measure::TuneFormat>(
+      o->format, {{"markdown", measure::TuneFormat::kMarkdown, "Print Markdown"},
+                  {"json", measure::TuneFormat::kJson, "Print JSON"}});
+  command.add_argument("SERVER",
+                       "Behind --: a server to tune instead, and its arguments (docs/tuning.md)",
+                       o->server);
+  command.require([o] {
+    return std::string(o->server.empty() && o->model.model.empty()
+                           ? "one of --model FILE and -- SERVER ARGS..."
+                           : "");
+  });
+  command.on_run([o] {
     const Status status = tune_command(*o);
-    exit_status = report(status);
-    if (!status && status.error().code == ErrorCode::kCancelled)
-      exit_status = kInterruptedExitStatus;
+    const int exit_status = report(status);
+    const bool was_interrupted = !status && status.error().code == ErrorCode::kCancelled;
+    return was_interrupted ? kInterruptedExitStatus : exit_status;
   });
 }
 

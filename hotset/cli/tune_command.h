@@ -5,11 +5,8 @@
 #include <string>
 
 #include "hotset/base/error.h"
+#include "hotset/cli/flags.h"
 #include "hotset/measure/tune_options.h"
-
-namespace CLI {
-class App;
-}
 
 namespace hotset::cli {
 
@@ -18,8 +15,7 @@ namespace hotset::cli {
 // kUnsupported: a build that must not be measured, and no virtual clock.
 Status tune_command(const measure::TuneCommandOptions& options);
 
-// `exit_status` must live until the command has run.
-void add_tune_command(CLI::App& app, int& exit_status);
+void add_tune_command(Command& program);
 
 }  // namespace hotset::cli
 

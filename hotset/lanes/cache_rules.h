@@ -9,6 +9,7 @@
 #include <string>
 
 #include "hotset/base/error.h"
+#include "hotset/base/setting.h"
 #include "hotset/lanes/lane_costs.h"
 #include "hotset/policy/registry.h"
 
@@ -23,7 +24,7 @@ using CpuShare = std::optional<double>;
 inline constexpr int32_t kDefaultCacheBatch = 32;
 inline constexpr int32_t kMaxCacheBatch = 1 << 16;
 // The largest cache that may be asked for.
-inline constexpr double kMaxCacheMib = 1 << 26;
+inline constexpr double kMaxCacheMib = kMostMib;
 
 struct CacheRules {
   std::string policy = std::string(policy::kDefaultPolicy);  // a name of the policy registry

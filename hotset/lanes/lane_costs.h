@@ -71,6 +71,8 @@ struct LaneRates {
   // A further token of an expert costs this share of its first, on either side; 0 to 1. About 0
   // where reading the weights is what takes the time.
   double further_token = 0;
+
+  bool operator==(const LaneRates&) const = default;
 };
 
 // A desktop: PCIe 4 x8, two channels of DDR5, a GPU with 200 GB/s. The same numbers as those of the

@@ -13,44 +13,21 @@
 #include "hotset/base/interrupt.h"
 #include "hotset/base/log.h"
 #include "hotset/engine/experts/expert_groups.h"
+#include "hotset/engine/run/engine_settings.h"
 #include "hotset/lanes/lane_costs.h"
-#include "hotset/measure/cache_flags.h"
+#include "hotset/measure/bench_settings.h"
 #include "hotset/report/cache_report.h"
 #include "hotset/report/cache_verdict.h"
 
 namespace hotset::measure {
 namespace {
 
-constexpr int32_t kMostTokens = 1 << 24;
-
-template <typename T>
-Status check_list(const char* flag, const std::vector<T>& values, int64_t least, int64_t most) {
-  if (values.empty()) {
-    return make_error(ErrorCode::kInvalidArgument, "{}: found no value, expected some", flag);
-  }
-  for (const T value : values) {
-    if (value < least || value > most) {
-      return make_error(ErrorCode::kInvalidArgument, "{}: found {}, expected {} to {}", flag, value,
-                        least, most);
-    }
-  }
-  return {};
-}
-
 Status check_lists(const BenchOptions& o) {
-  HOTSET_RETURN_IF_ERROR(check_list("--threads", o.threads, 0, 512));
-  HOTSET_RETURN_IF_ERROR(check_list("--ubatch-size", o.ubatches, 1, 1 << 16));
-  HOTSET_RETURN_IF_ERROR(check_list("--n-prompt", o.n_prompts, 0, kMostTokens));
-  HOTSET_RETURN_IF_ERROR(check_list("--n-gen", o.n_gens, 0, kMostTokens));
-  HOTSET_RETURN_IF_ERROR(check_list("--depth", o.depths, 0, kMostTokens));
-  HOTSET_RETURN_IF_ERROR(check_list("--parallel", o.n_parallels, 1, engine::kMaxSequences));
-  HOTSET_RETURN_IF_ERROR(check_list("--repetitions", std::vector{o.n_repetitions}, 1, 1000));
-  for (const auto* list : {&o.devices, &o.cache_mib, &o.cpu_shares}) {
-    if (!list->empty()) continue;
-    return make_error(ErrorCode::kInvalidArgument, "{}: found no value, expected some",
-                      list == &o.devices     ? "--device"
-                      : list == &o.cache_mib ? "--moe-cache-mib"
-                                             : "--moe-cache-cpu-share");
+  HOTSET_RETURN_IF_ERROR(check_settings(bench_settings(), o));
+  for (const Setting<BenchOptions>& one : bench_settings()) {
+    if (!one.is_list() || !one.text(o).empty()) continue;
+    return make_error(ErrorCode::kInvalidArgument, "--{}: found no value, expected some",
+                      one.info.name);
   }
   return {};
 }
@@ -82,10 +59,12 @@ std::vector<BenchCase> tests_of(const BenchOptions& o, const BenchCase& base) {
 // The flags of one case.
 Result<engine::EngineOptions> options_of(const BenchOptions& options, const BenchCase& what) {
   ModelOptions model = options.model;
-  model.n_threads = what.n_threads;
-  model.n_ubatch = what.n_ubatch;
-  model.cache.mib = what.cache_mib;
-  model.cache.cpu_share = what.cpu_share;
+  model.engine.n_threads = what.n_threads;
+  model.engine.context.n_ubatch = what.n_ubatch;
+  const auto& settings = engine::engine_settings();
+  HOTSET_RETURN_IF_ERROR(set_setting(settings, "moe-cache-mib", what.cache_mib, model.engine));
+  HOTSET_RETURN_IF_ERROR(
+      set_setting(settings, "moe-cache-cpu-share", what.cpu_share, model.engine));
   HOTSET_TRY(engine::EngineOptions result, engine_options(model));
   result.device = what.device;
   return result;
@@ -144,13 +123,13 @@ Result<int32_t> Bench::context_size() const {
                       "found {} tokens in the context at once, expected at most {}", needed,
                       std::numeric_limits<int32_t>::max());
   }
-  if (options_.model.n_ctx == 0) return static_cast<int32_t>(needed);
-  if (options_.model.n_ctx < needed) {
+  if (options_.model.engine.context.n_ctx == 0) return static_cast<int32_t>(needed);
+  if (options_.model.engine.context.n_ctx < needed) {
     return make_error(ErrorCode::kInvalidArgument,
                       "--ctx-size: found {}, expected at least {}, which the tests need",
-                      options_.model.n_ctx, needed);
+                      options_.model.engine.context.n_ctx, needed);
   }
-  return options_.model.n_ctx;
+  return options_.model.engine.context.n_ctx;
 }
 
 Status Bench::load(const BenchCase& what, engine::EngineOptions engine_options) {
@@ -204,12 +183,13 @@ Status Bench::describe_context() {
       context_.expert_bytes += tensor.expert_bytes * layer.n_expert;
     }
   }
-  const ModelOptions& m = options_.model;
-  context_.flags = fmt::format(
-      "flash-attn {}, cache-type-k {}, cache-type-v {}, load-mode {}, repack {}, n-gpu-layers {}, "
-      "moe-cache-batch {}, moe-cache-policy {}, moe-cache-fills {}, moe-cache-rates {}",
-      m.flash_attention, m.key_type, m.value_type, m.load_mode, m.repack, m.n_gpu_layers,
-      m.cache.batch, m.cache.policy, m.cache.fills, m.cache.rates);
+  for (const char* name :
+       {"flash-attn", "cache-type-k", "cache-type-v", "load-mode", "repack", "n-gpu-layers",
+        "moe-cache-batch", "moe-cache-policy", "moe-cache-fills", "moe-cache-rates"}) {
+    const auto& setting = find_setting(engine::engine_settings(), name);
+    context_.flags += fmt::format("{}{} {}", context_.flags.empty() ? "" : ", ", name,
+                                  setting.text(options_.model.engine));
+  }
   return {};
 }
 

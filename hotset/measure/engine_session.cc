@@ -102,12 +102,12 @@ Result<EngineSession> EngineSession::start(const ModelOptions& options,
       log_warning("--profile: nothing to record without a device (--device)");
     }
   }
-  if (options.cache.stats) session.report_requests_ = std::make_unique<ReportRequestScope>();
+  if (options.stats) session.report_requests_ = std::make_unique<ReportRequestScope>();
   const bool may_cache = !engine_options.device.empty() && engine_options.cache_bytes != Bytes{};
-  const bool keeps = options.cache.stats && may_cache;
-  if (keeps || !options.cache.trace_out.empty()) {
+  const bool keeps = options.stats && may_cache;
+  if (keeps || !options.trace_out.empty()) {
     session.recorder_ = std::make_unique<engine::RoutingRecorder>(engine::RoutingRecorder::Options{
-        .path = options.cache.trace_out, .most_kept = keeps ? kKeptRouting : Bytes{}});
+        .path = options.trace_out, .most_kept = keeps ? kKeptRouting : Bytes{}});
     engine_options.observe_routing =
         both(std::move(engine_options.observe_routing), session.recorder_->observer());
   }
@@ -122,7 +122,7 @@ Result<EngineSession> EngineSession::start(const ModelOptions& options,
 Status EngineSession::start_recording(const ModelOptions& options) {
   if (!recorder_) return {};
   // Statistics alone are of a cache.
-  if (options.cache.trace_out.empty() && engine_->cache() == nullptr) return {};
+  if (options.trace_out.empty() && engine_->cache() == nullptr) return {};
   auto header = engine::trace_header(*engine_);
   if (!header) return add_context(header.error(), "--moe-cache-trace");
   return recorder_->begin(*std::move(header), engine::served_layers(*engine_));

@@ -1,40 +1,48 @@
 #include "hotset/measure/model_options.h"
 
 #include <algorithm>
-#include <charconv>
-#include <utility>
+#include <iterator>
+#include <vector>
 
-#include "hotset/base/units.h"
-#include "hotset/engine/weights/tensor_types.h"
+#include "hotset/engine/run/engine_settings.h"
 #include "hotset/measure/thread_search.h"
 
 namespace hotset::measure {
 namespace {
 
-template <typename T>
-Result<T> choose(std::string_view flag, std::string_view value,
-                 std::initializer_list<std::pair<std::string_view, T>> choices) {
-  std::string names;
-  for (const auto& [name, meaning] : choices) {
-    if (name == value) return meaning;
-    names += fmt::format("{}{}", names.empty() ? "" : ", ", name);
-  }
-  return make_error(ErrorCode::kInvalidArgument, "{}: found '{}', expected one of: {}", flag, value,
-                    names);
-}
-
-Result<int64_t> parse_gpu_layers(const std::string& value) {
-  if (value == "auto" || value == "all") return -1;
-  int64_t n = 0;
-  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), n);
-  if (error != std::errc() || end != value.data() + value.size() || n < 0) {
-    return make_error(ErrorCode::kInvalidArgument,
-                      "--n-gpu-layers: found '{}', expected auto or a number from 0", value);
-  }
-  return n;
+Settings<ModelOptions> make_settings() {
+  using Options = ModelOptions;
+  Settings<Options> table = {setting<Options>(
+      {.name = "device",
+       .help = "Device for attention and routing: a name from --list-devices, "
+               "emu[:key=value,...] (an emulated device), auto (the first GPU) or none"},
+      [](auto& o) -> auto& { return o.device; })};
+  std::ranges::move(settings_of_part<Options>(engine::engine_settings(),
+                                              [](auto& o) -> auto& { return o.engine; }),
+                    std::back_inserter(table));
+  table.push_back(setting<Options>(
+      {.name = "stats",
+       .help = "Print what the cache did, at the end and whenever SIGUSR1 arrives"},
+      [](auto& o) -> auto& { return o.stats; }));
+  table.push_back(
+      setting<Options>({.name = "moe-cache-trace",
+                        .help = "Write the routed experts as a trace (MCT1) for `hotset replay`",
+                        .value_name = "FILE"},
+                       [](auto& o) -> auto& { return o.trace_out; }));
+  table.push_back(setting<Options>(
+      {.name = "profile",
+       .help = "Write what ran when on which lane, as a Chrome trace (ui.perfetto.dev opens it)",
+       .value_name = "FILE"},
+      [](auto& o) -> auto& { return o.profile_out; }));
+  return table;
 }
 
 }  // namespace
+
+const Settings<ModelOptions>& model_settings() {
+  static const Settings<ModelOptions> table = make_settings();
+  return table;
+}
 
 Result<std::string> choose_device(const std::string& value) {
   if (value == "none" || value == "cpu" || value == "CPU") return std::string();
@@ -44,41 +52,9 @@ Result<std::string> choose_device(const std::string& value) {
 }
 
 Result<engine::EngineOptions> engine_options(const ModelOptions& options) {
-  engine::EngineOptions result;
-  if (options.n_threads < 0 || options.n_threads > 512) {
-    return make_error(ErrorCode::kInvalidArgument, "--threads: found {}, expected 0 to 512",
-                      options.n_threads);
-  }
-  if (options.n_ctx < 0) {
-    return make_error(ErrorCode::kInvalidArgument, "--ctx-size: found {}, expected at least 0",
-                      options.n_ctx);
-  }
-  if (options.n_ubatch < 1 || options.n_ubatch > 1 << 16) {
-    return make_error(ErrorCode::kInvalidArgument, "--ubatch-size: found {}, expected 1 to {}",
-                      options.n_ubatch, 1 << 16);
-  }
-  warn_of_threads("--threads", options.n_threads);
-  result.n_threads = options.n_threads;
-  result.context.n_ctx = options.n_ctx;
-  result.context.n_ubatch = options.n_ubatch;
-  HOTSET_TRY(result.n_gpu_layers, parse_gpu_layers(options.n_gpu_layers));
-  using engine::FlashAttention;
-  HOTSET_TRY(result.context.flash_attention,
-             choose<FlashAttention>("--flash-attn", options.flash_attention,
-                                    {{"on", FlashAttention::kOn},
-                                     {"off", FlashAttention::kOff},
-                                     {"auto", FlashAttention::kAuto}}));
-  HOTSET_TRY(result.context.key_type, engine::parse_type("--cache-type-k", options.key_type));
-  HOTSET_TRY(result.context.value_type, engine::parse_type("--cache-type-v", options.value_type));
-  using engine::LoadMode;
-  HOTSET_TRY(result.load.load_mode, choose<LoadMode>("--load-mode", options.load_mode,
-                                                     {{"mmap", LoadMode::kMmap},
-                                                      {"pinned", LoadMode::kPinned},
-                                                      {"auto", LoadMode::kAuto}}));
-  HOTSET_TRY(result.load.repack,
-             choose<bool>("--repack", options.repack, {{"auto", true}, {"off", false}}));
-  HOTSET_RETURN_IF_ERROR(apply(options.cache, result));
-  return result;
+  HOTSET_RETURN_IF_ERROR(check_settings(model_settings(), options));
+  warn_of_threads("--threads", options.engine.n_threads);
+  return options.engine;
 }
 
 }  // namespace hotset::measure

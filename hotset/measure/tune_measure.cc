@@ -78,8 +78,8 @@ Result<std::unique_ptr<TuneMeasure>> TuneMeasure::start(const TuneCommandOptions
 
 Status TuneMeasure::load() {
   ModelOptions model = options_.model;
-  model.cache.mib = "auto";
-  model.cache.cpu_share = "0";
+  model.engine.cache_bytes.reset();
+  model.engine.cache.rules.cpu_share = 0;
   HOTSET_TRY(engine_options_, engine_options(model));
   engine_options_.context.n_sequences = 1;  // as `hotset run` has it
   HOTSET_TRY(engine_options_.device, choose_device(model.device));

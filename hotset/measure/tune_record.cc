@@ -1,5 +1,6 @@
 #include "hotset/measure/tune_record.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -9,6 +10,7 @@
 #include "hotset/base/json.h"
 #include "hotset/base/log.h"
 #include "hotset/base/text_file.h"
+#include "hotset/engine/run/engine_settings.h"
 #include "hotset/measure/tune_report.h"
 #include "hotset/report/replay_report.h"
 
@@ -270,12 +272,10 @@ std::string tune_config(const TuneOutcome& outcome, const TuneCommandOptions& op
   const TuneRecord& r = outcome.record;
   std::string text =
       fmt::format("# Written by hotset tune: {}\n# {}\n", r.machine, outcome.why_chosen);
-  const auto add = [&](const char* flag, const std::string& value) {
+  const auto add = [&](std::string_view flag, const std::string& value) {
     text += fmt::format("{} = {}\n", flag, value);
   };
-  const ModelOptions& m = options.model;
-  const ModelOptions defaults;
-  add("model", std::filesystem::absolute(m.model).string());
+  add("model", std::filesystem::absolute(options.model.model).string());
   add("device", recommended_device(outcome));
   add("moe-cache-mib", cache_mib_text(outcome.chosen->cache));
   if (outcome.chosen->cache > Bytes{}) {
@@ -283,17 +283,14 @@ std::string tune_config(const TuneOutcome& outcome, const TuneCommandOptions& op
   }
   add("threads", fmt::format("{}", recommended_threads(outcome)));
   add("load-mode", recommended_load_mode(outcome));
-  if (m.n_ctx != defaults.n_ctx) add("ctx-size", fmt::format("{}", m.n_ctx));
-  if (m.n_ubatch != defaults.n_ubatch) add("ubatch-size", fmt::format("{}", m.n_ubatch));
-  if (m.flash_attention != defaults.flash_attention) add("flash-attn", m.flash_attention);
-  if (m.key_type != defaults.key_type) add("cache-type-k", m.key_type);
-  if (m.value_type != defaults.value_type) add("cache-type-v", m.value_type);
-  if (m.n_gpu_layers != defaults.n_gpu_layers) add("n-gpu-layers", m.n_gpu_layers);
-  if (m.repack != defaults.repack) add("repack", m.repack);
-  if (m.cache.policy != defaults.cache.policy) add("moe-cache-policy", m.cache.policy);
-  if (m.cache.fills != defaults.cache.fills) add("moe-cache-fills", m.cache.fills);
-  if (m.cache.batch != defaults.cache.batch) {
-    add("moe-cache-batch", fmt::format("{}", m.cache.batch));
+  // The others are those of the runs.
+  const engine::EngineOptions defaults = ModelOptions{}.engine;
+  for (const auto& one : engine::engine_settings()) {
+    constexpr std::string_view kDecided[] = {"moe-cache-mib", "moe-cache-cpu-share", "threads",
+                                             "load-mode"};
+    if (std::ranges::contains(kDecided, one.info.name)) continue;
+    const std::string value = one.text(options.model.engine);
+    if (value != one.text(defaults)) add(one.info.name, value);
   }
   return text;
 }

@@ -9,6 +9,7 @@
 
 #include "hotset/base/interrupt.h"
 #include "hotset/base/log.h"
+#include "hotset/engine/run/engine_settings.h"
 #include "hotset/measure/build_info.h"
 #include "hotset/measure/machine_info.h"
 #include "hotset/measure/tune_measure.h"
@@ -34,14 +35,14 @@ Result<std::string> record_key(const TuneCommandOptions& o, const std::string& d
   if (!o.prompts_file.empty()) {
     HOTSET_TRY(prompts, read_text(o.prompts_file));
   }
-  return fmt::format(
-      "{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}",
-      std::filesystem::absolute(m.model).string(), file.st_size, file.st_mtime, device, m.n_threads,
-      m.n_ctx, m.n_ubatch, m.flash_attention, m.key_type, m.value_type, m.load_mode, m.repack,
-      m.n_gpu_layers, m.cache.batch, m.cache.policy, m.cache.fills, m.cache.rates,
-      m.cache.headroom_mib, o.n_tokens, o.n_warm_up, o.max_mib.value_or(-1), machine.cpu,
-      machine.n_cores, build_info().version, build_info().commit, prompts.size(),
-      std::hash<std::string>{}(prompts));
+  std::string key =
+      fmt::format("{}|{}|{}|{}", std::filesystem::absolute(m.model).string(),
+                  static_cast<int64_t>(file.st_size), static_cast<int64_t>(file.st_mtime), device);
+  for (const auto& one : engine::engine_settings()) key += "|" + one.text(m.engine);
+  return key + fmt::format("|{}|{}|{}|{}|{}|{}|{}|{}|{}", o.n_tokens, o.n_warm_up,
+                           o.max_mib.value_or(-1), machine.cpu, machine.n_cores,
+                           build_info().version, build_info().commit, prompts.size(),
+                           std::hash<std::string>{}(prompts));
 }
 
 std::string setting_text(Bytes cache, lanes::CpuShare share) {
@@ -130,9 +131,7 @@ Status ModelTuner::load() {
   r.expert_bytes = measure_->expert_bytes();
   r.most_cache = measure_->most_cache();
   r.all_fit = measure_->all_fit();
-  engine::EngineOptions asked;
-  HOTSET_RETURN_IF_ERROR(apply(o_.model.cache, asked));
-  r.rules = asked.cache.rules;
+  r.rules = o_.model.engine.cache.rules;
   if (r.runs.empty()) r.rates = measure_->rates();
   return {};
 }
@@ -154,7 +153,7 @@ Status ModelTuner::search_threads() {
   const device::DeviceInfo& device = measure_->engine().device()->info();
   // What computes on the CPU itself shares the threads with the CPU lane.
   const bool are_shared = device.computes_on_cpu && !device.virtual_clock;
-  if (o_.model.n_threads != 0 || are_shared) return {};
+  if (o_.model.engine.n_threads != 0 || are_shared) return {};
   const CoreCount cores = o_.cores.value_or(core_count());
   while (const auto n_threads = next_thread_trial(r.thread_trials, cores)) {
     say(fmt::format("searching threads: {} of {} cores, {}", *n_threads, cores.n_cores,
@@ -211,7 +210,7 @@ Status ModelTuner::compare_cpu_alone() {
   // Times of a virtual clock are of another machine than this CPU.
   if (measure_->engine().device()->info().virtual_clock) return {};
   say("comparing with the CPU alone: loading the model once more, without the device");
-  const auto alone = measure_->run_without_device(o_.model.n_threads);
+  const auto alone = measure_->run_without_device(o_.model.engine.n_threads);
   if (!alone) {
     if (alone.error().code == ErrorCode::kCancelled) return std::unexpected(alone.error());
     log_warning("the CPU alone could not be measured: {}", alone.error().message);
@@ -230,7 +229,7 @@ Status ModelTuner::compare_cpu_alone() {
 
 Status ModelTuner::compare_load_modes() {
   const TuneRecord& r = outcome_.record;
-  if (o_.model.load_mode != "auto" || !outcome_.chosen) return {};
+  if (o_.model.engine.load.load_mode != engine::LoadMode::kAuto || !outcome_.chosen) return {};
   const TuneChoice& chosen = *outcome_.chosen;
   outcome_.load_mode = "mmap";
   if (r.all_fit && chosen.cache > Bytes{}) {

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "hotset/base/json.h"
+#include "hotset/engine/run/sampler_settings.h"
 #include "hotset/server/generation.h"
 #include "hotset/server/json_fields.h"
 #include "hotset/server/request_fields.h"
@@ -19,7 +20,6 @@
 namespace hotset::server {
 namespace {
 
-constexpr int64_t kMostInt32 = std::numeric_limits<int32_t>::max();
 constexpr size_t kMaxStops = 32;
 constexpr size_t kMaxStopBytes = 4096;
 
@@ -72,11 +72,9 @@ void read_logit_bias(Fields& fields, int32_t n_vocab, std::vector<engine::LogitB
       out.push_back({.id = *id, .bias = -std::numeric_limits<float>::infinity()});
       return;
     }
-    const double number = bias.is_number() ? bias.get<double>() : 1e9;
-    if (!(number >= -100 && number <= 100)) {
-      return fields.fail(field, bias, "a number from -100 to 100");
-    }
-    out.push_back({.id = *id, .bias = static_cast<float>(number)});
+    float number = 0;
+    fields.item(field, bias, setting_ref(engine::logit_bias_setting(), number));
+    out.push_back({.id = *id, .bias = number});
   };
   if (value->is_object()) {
     for (const auto& [key, bias] : value->items()) {
@@ -110,8 +108,7 @@ void read_seed(Fields& fields, std::optional<uint64_t>& out) {
     return;
   }
   std::optional<int64_t> seed;
-  fields.integer("seed", seed, std::numeric_limits<int64_t>::min(),
-                 std::numeric_limits<int64_t>::max());
+  fields.whole("seed", seed);
   if (seed) out = static_cast<uint64_t>(*seed);
 }
 
@@ -152,18 +149,7 @@ void read_samplers(Fields& fields, engine::SamplerOptions& s) {
 
 void read_sampling(Fields& fields, const RequestDefaults& defaults, GenerationSettings& settings) {
   engine::SamplerOptions& s = settings.sampler;
-  fields.number("temperature", s.temperature, 0, 100);
-  fields.number("top_p", s.top_p, 0, 1);
-  fields.number("min_p", s.min_p, 0, 1);
-  fields.number("presence_penalty", s.presence_penalty, -100, 100);
-  fields.number("frequency_penalty", s.frequency_penalty, -100, 100);
-  // The name that most other servers have for it.
-  fields.number("repetition_penalty", s.repeat_penalty, 1e-3, 100);
-  fields.number("repeat_penalty", s.repeat_penalty, 1e-3, 100);
-  fields.integer("repeat_last_n", s.repeat_last_n, -1, 1 << 24);
-  int32_t top_k = s.top_k;
-  fields.integer("top_k", top_k, -1, kMostInt32);
-  s.top_k = top_k == -1 ? 0 : top_k;
+  for (const auto& setting : engine::sampler_settings()) fields.setting(setting.of(s));
   read_samplers(fields, s);
   read_seed(fields, settings.seed);
   read_logit_bias(fields, defaults.n_vocab, s.logit_bias);
@@ -460,9 +446,9 @@ ApiResult<ChatRequest> parse_chat_request(std::string_view body, const RequestDe
   read_sampling(fields, defaults, request.settings);
   read_response_format(fields);
   read_choices(fields, defaults, request.settings);
-  fields.integer("n_predict", request.settings.max_tokens, -1, kMostInt32);
-  fields.integer("max_tokens", request.settings.max_tokens, -1, kMostInt32);
-  fields.integer("max_completion_tokens", request.settings.max_tokens, -1, kMostInt32);
+  const SettingRef most = setting_ref(engine::predict_setting(), request.settings.max_tokens);
+  fields.setting(most);
+  fields.setting("max_completion_tokens", most);
   read_chat_logprobs(fields, request.settings.n_logprobs);
   read_stream(fields, request.stream, request.include_usage);
   bool many_calls = true;
@@ -491,8 +477,7 @@ ApiResult<CompletionRequest> parse_completion_request(std::string_view body,
   read_sampling(fields, defaults, request.settings);
   read_response_format(fields);
   read_choices(fields, defaults, request.settings);
-  fields.integer("n_predict", request.settings.max_tokens, -1, kMostInt32);
-  fields.integer("max_tokens", request.settings.max_tokens, -1, kMostInt32);
+  fields.setting(setting_ref(engine::predict_setting(), request.settings.max_tokens));
   fields.integer("logprobs", request.settings.n_logprobs, 0, kMaxLogprobs);
   fields.flag("echo", request.echo);
   request.settings.prompt_logprobs = request.echo && request.settings.n_logprobs >= 0;
@@ -521,8 +506,10 @@ ApiResult<CompletionRequest> parse_native_request(std::string_view body,
   fields.text("model", request.model);
   read_sampling(fields, defaults, request.settings);
   read_response_format(fields);
-  fields.integer("max_tokens", request.settings.max_tokens, -1, kMostInt32);
-  fields.integer("n_predict", request.settings.max_tokens, -1, kMostInt32);
+  const SettingRef most = setting_ref(engine::predict_setting(), request.settings.max_tokens);
+  fields.setting(most);
+  // Here it is the name that clients of ggml servers give, and wins.
+  fields.setting("n_predict", most);
   int32_t n_probs = 0;
   fields.integer("n_probs", n_probs, 0, kMaxLogprobs);
   if (n_probs > 0) request.settings.n_logprobs = n_probs;

@@ -79,7 +79,7 @@ TEST(ChatRequest, LeavesDefaultsWhereNothingIsSaid) {
       parse_chat_request(with_message(R"(,"temperature":null,"seed":-1,"top_k":-1)"), defaults);
   ASSERT_TRUE(r) << r.error().message;
   EXPECT_EQ(r->settings.sampler.temperature, 0.3F);
-  EXPECT_EQ(r->settings.sampler.top_k, 0);
+  EXPECT_EQ(r->settings.sampler.top_k, -1);
   EXPECT_EQ(r->settings.max_tokens, 77);
   EXPECT_FALSE(r->settings.seed);
   EXPECT_EQ(r->settings.n_logprobs, -1);
@@ -88,8 +88,20 @@ TEST(ChatRequest, LeavesDefaultsWhereNothingIsSaid) {
 TEST(ChatRequest, NamesTheFieldThatIsWrong) {
   EXPECT_EQ(why_not_chat(with_message(R"(,"temperature":"hot")")),
             R"(temperature: found "hot", expected a number from 0 to 100)");
-  EXPECT_EQ(why_not_chat(with_message(R"(,"n":17)")),
-            "n: found 17, expected a whole number from 1 to 16");
+  EXPECT_EQ(why_not_chat(with_message(R"(,"n":17)")), "n: found 17, expected 1 to 16");
+  EXPECT_EQ(why_not_chat(with_message(R"(,"n":1.5)")),
+            "n: found 1.5, expected a whole number from 1 to 16");
+  EXPECT_EQ(why_not_chat(with_message(R"(,"top_p":2)")), "top_p: found 2, expected 0 to 1");
+  EXPECT_EQ(why_not_chat(with_message(R"(,"top_p":true)")),
+            "top_p: found true, expected a number from 0 to 1");
+  EXPECT_EQ(why_not_chat(with_message(R"(,"repeat_penalty":0)")),
+            "repeat_penalty: found 0, expected more than 0, at most 100");
+  EXPECT_EQ(why_not_chat(with_message(R"(,"repetition_penalty":101)")),
+            "repetition_penalty: found 101, expected more than 0, at most 100");
+  EXPECT_EQ(why_not_chat(with_message(R"(,"top_k":99999999999999999999)")),
+            "top_k: found 1e+20, expected -1 to 2147483647");
+  EXPECT_EQ(why_not_chat(with_message(R"(,"seed":1.5)")),
+            "seed: found 1.5, expected a whole number");
   EXPECT_EQ(why_not_chat(with_message(R"(,"stream":1)")),
             "stream: found 1, expected true or false");
   EXPECT_EQ(why_not_chat(with_message(R"(,"stop":["a",5])")),
@@ -118,7 +130,7 @@ TEST(ChatRequest, NamesTheElementThatIsWrong) {
   EXPECT_EQ(why_not_chat(with_message(R"(,"logit_bias":{"x":1})")),
             "logit_bias.x: found \"x\", expected a token id below 2147483647");
   EXPECT_EQ(why_not_chat(with_message(R"(,"logit_bias":[[1,1],[2,"a"]])")),
-            R"(logit_bias[1]: found "a", expected a number from -100 to 100)");
+            R"(logit_bias[1]: found "a", expected a number from -1000000 to 1000000)");
   EXPECT_EQ(why_not_chat(with_message(R"(,"stream_options":{"continuous_usage_stats":true})")),
             "stream_options.continuous_usage_stats: found true, but hotset does not support this "
             "field");

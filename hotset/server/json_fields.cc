@@ -63,38 +63,45 @@ void Fields::flag(std::string_view name, bool& out) {
   out = value->get<bool>();
 }
 
-void Fields::number(std::string_view name, float& out, double min, double max) {
-  const Json* value = find(name);
-  if (value == nullptr) return;
-  const double found = value->is_number() ? value->get<double>() : NAN;
-  if (!(found >= min && found <= max)) {
-    return fail(name, *value, fmt::format("a number from {:g} to {:g}", min, max));
-  }
-  out = static_cast<float>(found);
+void Fields::setting(const SettingRef& setting) {
+  for (const std::string& name : setting.info.fields) this->setting(name, setting);
 }
 
-void Fields::integer(std::string_view name, std::optional<int64_t>& out, int64_t min, int64_t max) {
+void Fields::setting(std::string_view name, const SettingRef& setting) {
   const Json* value = find(name);
-  if (value == nullptr) return;
-  const bool is_large = value->is_number_unsigned() && value->get<uint64_t>() > INT64_MAX;
-  std::optional<int64_t> found;
-  if (value->is_number_integer() && !is_large) {
-    found = value->get<int64_t>();
-  } else if (value->is_number_float()) {
-    // Programs in languages with one kind of numbers write 5.0.
-    const double exact = value->get<double>();
-    if (exact == std::floor(exact) && std::abs(exact) < 1e15) found = static_cast<int64_t>(exact);
+  if (value != nullptr) item(name, *value, setting);
+}
+
+void Fields::item(std::string_view name, const Json& value, const SettingRef& setting) {
+  const bool is_number =
+      setting.kind() != SettingKind::kText && setting.kind() != SettingKind::kWord;
+  HOTSET_CHECK(setting.kind() != SettingKind::kSwitch);  // flag() reads these
+  SettingInput input = true;                             // neither a number nor a text
+  if (value.is_string() && !is_number) {
+    input = std::string_view(value.get_ref<const std::string&>());
+  } else if (value.is_number()) {
+    input = value.get<double>();
   }
-  if (!found || *found < min || *found > max) {
-    return fail(name, *value, fmt::format("a whole number from {} to {}", min, max));
-  }
-  out = found;
+  if (const auto set = setting.set(input); !set) fail(name, value, set.error().expected);
 }
 
 void Fields::integer(std::string_view name, int32_t& out, int64_t min, int64_t max) {
-  std::optional<int64_t> value;
-  integer(name, value, min, max);
-  if (value) out = static_cast<int32_t>(*value);
+  setting(name,
+          setting_ref({.name = {},
+                       .range = SettingRange{static_cast<double>(min), static_cast<double>(max)}},
+                      out));
+}
+
+void Fields::whole(std::string_view name, std::optional<int64_t>& out) {
+  const Json* value = find(name);
+  if (value == nullptr) return;
+  // In all their digits, which a double does not have.
+  const bool is_large = value->is_number_unsigned() && value->get<uint64_t>() > INT64_MAX;
+  if (value->is_number_integer() && !is_large) {
+    out = value->get<int64_t>();
+    return;
+  }
+  setting(name, setting_ref({}, out));
 }
 
 void Fields::text(std::string_view name, std::string& out) {

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "hotset/base/setting.h"
 #include "hotset/server/api_error.h"
 
 namespace hotset::server {
@@ -39,10 +40,16 @@ class Fields {
   const Json* find(std::string_view name) const;
 
   void flag(std::string_view name, bool& out);
-  // A number in [min, max].
-  void number(std::string_view name, float& out, double min, double max);
+  // What the setting takes, by each of its fields: the last one that is there counts.
+  void setting(const SettingRef& setting);
+  // The same by this name.
+  void setting(std::string_view name, const SettingRef& setting);
+  // A value that is no field of the object but within one: "logit_bias[1]".
+  void item(std::string_view name, const Json& value, const SettingRef& setting);
+  // A whole number in [min, max].
   void integer(std::string_view name, int32_t& out, int64_t min, int64_t max);
-  void integer(std::string_view name, std::optional<int64_t>& out, int64_t min, int64_t max);
+  // Any whole number of 64 bits.
+  void whole(std::string_view name, std::optional<int64_t>& out);
   void text(std::string_view name, std::string& out);
   // A string, or an array of strings, each of 1 to `max_bytes` bytes.
   void texts(std::string_view name, std::vector<std::string>& out, size_t max_texts,

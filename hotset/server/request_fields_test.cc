@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
@@ -14,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "hotset/engine/run/sampler_settings.h"
 #include "hotset/server/api_requests.h"
 
 namespace hotset::server {
@@ -102,6 +104,22 @@ TEST(RequestFields, AreTakenAsTheTableSays) {
         body[field.name] = neutral;
         EXPECT_FALSE(why_not(e.endpoint, body)) << neutral;
       }
+    }
+  }
+}
+
+TEST(RequestFields, HaveEverySettingOfTheSampler) {
+  std::vector<std::string> names = engine::predict_setting().fields;
+  for (const auto& setting : engine::sampler_settings()) {
+    names.insert(names.end(), setting.info.fields.begin(), setting.info.fields.end());
+  }
+  EXPECT_GE(names.size(), 10U);
+  for (const Endpoint endpoint : {Endpoint::kChat, Endpoint::kCompletions, Endpoint::kNative}) {
+    for (const std::string& name : names) {
+      const auto fields = request_fields(endpoint);
+      const auto field = std::ranges::find(fields, name, &RequestField::name);
+      ASSERT_NE(field, fields.end()) << name;
+      EXPECT_EQ(field->use, FieldUse::kUsed) << name;
     }
   }
 }

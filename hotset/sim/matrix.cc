@@ -9,6 +9,7 @@
 #include <tuple>
 #include <utility>
 
+#include "hotset/base/setting.h"
 #include "hotset/base/thread_pool.h"
 #include "hotset/policy/registry.h"
 #include "hotset/sim/reference_rules.h"

@@ -23,7 +23,8 @@ struct EngineOptions {
   LoadOptions load = {};  // its device and placement are filled in by create()
   // "NAME" or "emu[:...]" as open_device() takes it; empty: the CPU alone.
   std::string device = {};
-  int64_t n_gpu_layers = -1;           // as place_layers() takes it; with a device only
+  // As place_layers() takes it, with a device only; none: as many as fit.
+  std::optional<int64_t> n_gpu_layers = {};
   device::Profile* profile = nullptr;  // must outlive the engine
   RoutingObserver observe_routing = {};
   // The expert cache of the device: its size, none for what the memory plan leaves, 0 for no cache.

@@ -220,8 +220,8 @@ Result<EnginePlan> plan_engine(ModelDescription& description, const EngineOption
     HOTSET_TRY(result.memory, plan::plan_memory(request));
     return {};
   };
-  int64_t n_gpu_layers = options.n_gpu_layers;
-  if (n_gpu_layers < 0) {
+  int64_t n_gpu_layers = options.n_gpu_layers.value_or(0);
+  if (!options.n_gpu_layers) {
     HOTSET_TRY(n_gpu_layers, most_layers(n_layer, [&](int64_t n) -> Result<bool> {
                  HOTSET_RETURN_IF_ERROR(plan_with(n, Bytes{}));
                  return result.memory.fits().has_value();

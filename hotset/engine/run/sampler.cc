@@ -5,48 +5,23 @@
 #include <limits>
 #include <utility>
 
+#include "hotset/engine/run/sampler_settings.h"
+
 namespace hotset::engine {
 namespace {
-
-constexpr float kMaxTemperature = 100.0F;
-constexpr float kMaxPenalty = 100.0F;
-constexpr int32_t kMaxLastN = 1 << 24;
-
-Status check_range(const char* name, float value, float min, float max) {
-  if (value >= min && value <= max) return {};
-  return make_error(ErrorCode::kInvalidArgument, "{}: found {}, expected {} to {}", name, value,
-                    min, max);
-}
-
-Status check_penalties(const SamplerOptions& options) {
-  HOTSET_RETURN_IF_ERROR(
-      check_range("presence-penalty", options.presence_penalty, -kMaxPenalty, kMaxPenalty));
-  HOTSET_RETURN_IF_ERROR(
-      check_range("frequency-penalty", options.frequency_penalty, -kMaxPenalty, kMaxPenalty));
-  if (!(options.repeat_penalty > 0 && options.repeat_penalty <= kMaxPenalty)) {
-    return make_error(ErrorCode::kInvalidArgument,
-                      "repeat-penalty: found {}, expected more than 0, at most {}",
-                      options.repeat_penalty, kMaxPenalty);
-  }
-  if (options.repeat_last_n < -1 || options.repeat_last_n > kMaxLastN) {
-    return make_error(ErrorCode::kInvalidArgument, "repeat-last-n: found {}, expected -1 to {}",
-                      options.repeat_last_n, kMaxLastN);
-  }
-  return {};
-}
 
 Status check_bias(const LogitBias& bias) {
   if (bias.id < 0) {
     return make_error(ErrorCode::kInvalidArgument,
                       "logit-bias: found token id {}, expected at least 0", bias.id);
   }
-  // -infinity is a use of its own; so large finite ones that sums of them are not.
-  if (bias.bias == -std::numeric_limits<float>::infinity() || std::abs(bias.bias) <= 1e6F) {
-    return {};
-  }
+  // Of its own: never.
+  if (bias.bias == -std::numeric_limits<float>::infinity()) return {};
+  const auto checked = check_setting_value(logit_bias_setting(), bias.bias);
+  if (checked) return {};
   return make_error(ErrorCode::kInvalidArgument,
-                    "logit-bias: found {} for token {}, expected -1000000 to 1000000 or -inf",
-                    bias.bias, bias.id);
+                    "logit-bias: found {} for token {}, expected {} or -inf", bias.bias, bias.id,
+                    checked.error().expected);
 }
 
 float usable(float logit) {
@@ -65,14 +40,7 @@ int32_t argmax(std::span<const float> logits) {
 }
 
 Result<Sampler> Sampler::create(const SamplerOptions& options) {
-  HOTSET_RETURN_IF_ERROR(check_range("temperature", options.temperature, 0, kMaxTemperature));
-  HOTSET_RETURN_IF_ERROR(check_range("top-p", options.top_p, 0, 1));
-  HOTSET_RETURN_IF_ERROR(check_range("min-p", options.min_p, 0, 1));
-  if (options.top_k < 0) {
-    return make_error(ErrorCode::kInvalidArgument, "top-k: found {}, expected at least 0",
-                      options.top_k);
-  }
-  HOTSET_RETURN_IF_ERROR(check_penalties(options));
+  HOTSET_RETURN_IF_ERROR(check_settings(sampler_settings(), options, ""));
   for (const LogitBias& bias : options.logit_bias) HOTSET_RETURN_IF_ERROR(check_bias(bias));
   return Sampler(options);
 }
@@ -136,7 +104,7 @@ void Sampler::collect(std::span<const float> logits) {
   const auto better = [](const Candidate& a, const Candidate& b) {
     return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
   };
-  const auto k = static_cast<size_t>(options_.top_k);
+  const auto k = static_cast<size_t>(std::max(options_.top_k, 0));
   if (k > 0 && k < candidates_.size()) {
     std::ranges::partial_sort(candidates_, candidates_.begin() + options_.top_k, better);
     candidates_.resize(k);

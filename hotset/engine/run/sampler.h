@@ -31,7 +31,7 @@ struct LogitBias {
 
 struct SamplerOptions {
   float temperature = 0.8F;    // 0: always the best token; at most 100
-  int32_t top_k = 40;          // keep the k best; 0: all
+  int32_t top_k = 40;          // keep the k best; 0 or -1: all
   float top_p = 0.95F;         // keep the best that together reach this probability; 0 to 1, 1: all
   float min_p = 0.05F;         // keep those with this share of the best one's probability; 0 to 1
   float repeat_penalty = 1;    // above 0, at most 100; 1: none

@@ -346,11 +346,11 @@ TEST(Sampler, RefusesBadOptions) {
     EXPECT_EQ(sampler.error().code, ErrorCode::kInvalidArgument);
     EXPECT_THAT(sampler.error().message, HasSubstr(message));
   };
-  expect_error({.temperature = -1}, "temperature: found -1, expected 0 to 100");
-  expect_error({.temperature = 101}, "temperature: found 101");
-  expect_error({.temperature = kNan}, "temperature: found nan");
-  expect_error({.temperature = kInfinity}, "temperature: found inf");
-  expect_error({.top_k = -1}, "top-k: found -1, expected at least 0");
+  expect_error({.temperature = -1}, "temp: found -1, expected 0 to 100");
+  expect_error({.temperature = 101}, "temp: found 101");
+  expect_error({.temperature = kNan}, "temp: found nan");
+  expect_error({.temperature = kInfinity}, "temp: found inf");
+  expect_error({.top_k = -2}, "top-k: found -2, expected -1 to 2147483647");
   expect_error({.top_p = 1.5F}, "top-p: found 1.5, expected 0 to 1");
   expect_error({.top_p = kNan}, "top-p: found nan");
   expect_error({.min_p = -0.1F}, "min-p: found -0.1, expected 0 to 1");

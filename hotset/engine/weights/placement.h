@@ -18,9 +18,8 @@ struct Placement {
 };
 
 // As programs on ggml count: the last `n_gpu_layers` of the layers and, behind them, the head.
-// Negative: all.
+// Requires: n_gpu_layers >= 0; more than there are: all.
 inline Placement place_layers(int64_t n_layer, int64_t n_gpu_layers) {
-  if (n_gpu_layers < 0) n_gpu_layers = n_layer + 1;
   return {.first_device_layer =
               n_gpu_layers == 0 ? INT64_MAX : std::max<int64_t>(0, n_layer - n_gpu_layers),
           .head_on_device = n_gpu_layers > n_layer};
