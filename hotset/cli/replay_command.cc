@@ -38,10 +38,10 @@ Result<sim::MatrixOptions> matrix_options(const ReplayCommandOptions& options) {
     HOTSET_TRY(const lanes::CpuShare share, parse_share(text));
     matrix.shares.push_back(share);
   }
-  for (const double mib : options.cache_mib) {
+  for (const double mib : options.sizes_mib) {
     matrix.sizes.push_back({sim::CacheSize::Unit::kMib, mib});
   }
-  for (const double percent : options.cache_pct) {
+  for (const double percent : options.sizes_percent) {
     matrix.sizes.push_back({sim::CacheSize::Unit::kPercent, percent});
   }
   if (matrix.sizes.empty()) {
@@ -66,7 +66,7 @@ Result<std::string> run_replay(const ReplayCommandOptions& options) {
   }
   if (!options.svg_path.empty()) {
     const report::ChartAxis axis =
-        options.cache_mib.empty() ? report::ChartAxis::kCachePercent : report::ChartAxis::kCacheMib;
+        options.sizes_mib.empty() ? report::ChartAxis::kCachePercent : report::ChartAxis::kCacheMib;
     HOTSET_RETURN_IF_ERROR(write_text_file(options.svg_path, report::replay_chart(rows, axis)));
   }
   switch (options.format) {

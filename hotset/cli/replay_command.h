@@ -22,8 +22,8 @@ struct ReplayCommandOptions {
   sim::MatrixOptions matrix = {
       .policies = {std::string(policy::kDefaultPolicy), "class_lru", "lru"},
       .rules = {.rates = lanes::kTypicalRates}};
-  std::vector<double> cache_mib = {};            // if both are empty: 5, 10, 20, 30 and 40%
-  std::vector<double> cache_pct = {};            // of the bytes of all experts
+  std::vector<double> sizes_mib = {};            // if both are empty: 5, 10, 20, 30 and 40%
+  std::vector<double> sizes_percent = {};        // of the bytes of all experts
   std::vector<std::string> share_texts = {"0"};  // "auto" or 0 to 1
   std::string batch_text = "auto";               // or 1 or more
   ReplayFormat format = ReplayFormat::kTable;

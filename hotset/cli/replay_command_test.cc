@@ -71,7 +71,7 @@ TEST_P(ReferenceCounts, AreMatchedExactly) {
   ReplayCommandOptions options{.matrix = {.traces = {folder + GetParam() + ".mct"},
                                           .policies = {"class_lru"},
                                           .counted = {.compat_zero_slots = true}},
-                               .cache_mib = {sizes.begin(), sizes.end()},
+                               .sizes_mib = {sizes.begin(), sizes.end()},
                                .share_texts = {},
                                .format = ReplayFormat::kJson};
   for (const double share : shares) options.share_texts.push_back(fmt::format("{}", share));
@@ -105,7 +105,7 @@ TEST(ReplayCommand, JsonHasTheAgreedFields) {
   const std::string trace = synth_file(folder, "a.mct");
   const auto text =
       run_replay({.matrix = {.traces = {trace}, .policies = {"class_lru", "unbounded"}},
-                  .cache_mib = {1.5},
+                  .sizes_mib = {1.5},
                   .share_texts = {"0", "0.25", "auto"},
                   .format = ReplayFormat::kJson});
   ASSERT_TRUE(text) << text.error().message;
@@ -149,7 +149,7 @@ TEST(ReplayCommand, TablesHaveARowPerReplay) {
   ReplayCommandOptions options{
       .matrix = {.traces = {synth_file(folder, "a.mct"), synth_file(folder, "b,\"x.mct", 2)},
                  .policies = {"class_lru", "lru"}},
-      .cache_pct = {25, 50}};
+      .sizes_percent = {25, 50}};
   const auto table = lines_of(run_replay(options).value());
   ASSERT_GE(table.size(), 9U);
   EXPECT_THAT(table[0], StartsWith("trace"));
@@ -195,7 +195,7 @@ TEST(ReplayCommand, APictureOfOneSizeShowsPoints) {
   trace::TestFolder folder;
   ASSERT_TRUE(
       run_replay({.matrix = {.traces = {synth_file(folder, "a.mct")}, .policies = {"class_lru"}},
-                  .cache_mib = {1},
+                  .sizes_mib = {1},
                   .svg_path = folder.file("out.svg")}));
   std::ifstream in(folder.file("out.svg"));
   const std::string svg{std::istreambuf_iterator<char>(in), {}};
@@ -218,7 +218,7 @@ TEST(ReplayCommand, SaysWhatIsWrong) {
         << share;
   }
   EXPECT_THAT(message({.matrix = {.traces = {trace}, .policies = {"mru"}}}), HasSubstr("mru"));
-  EXPECT_THAT(message({.matrix = {.traces = {trace}, .policies = {"lru"}}, .cache_mib = {-1}}),
+  EXPECT_THAT(message({.matrix = {.traces = {trace}, .policies = {"lru"}}, .sizes_mib = {-1}}),
               HasSubstr("-1 MiB"));
   EXPECT_THAT(message({.matrix = {.traces = {folder.file("none.mct")}, .policies = {"lru"}}}),
               HasSubstr("none.mct"));

@@ -49,8 +49,8 @@ void add_replay(CLI::App& app, int& exit_status) {
            fmt::format("Policies: {}; crf takes a half-life in tokens: crf:8",
                        fmt::join(policy::policy_names(), ", ")))
       ->capture_default_str();
-  add_list(*command, "--cache-mib", o->cache_mib, "Cache sizes in MiB, over all devices");
-  add_list(*command, "--cache-pct", o->cache_pct,
+  add_list(*command, "--cache-mib", o->sizes_mib, "Cache sizes in MiB, over all devices");
+  add_list(*command, "--cache-pct", o->sizes_percent,
            "Cache sizes in percent of the bytes of all experts; without sizes 5,10,20,30,40");
   add_list(*command, "--share", o->share_texts,
            "Parts of the misses that the CPU computes: numbers from 0 to 1, or auto")
