@@ -69,7 +69,8 @@ int default_threads();
 Result<KvCacheOptions> kv_options(const model::ModelSpec& spec, const EngineOptions& options,
                                   bool flash_attention);
 
-// Sets the threads where the user gave none. Errors: kInvalidArgument: n_sequences out of range.
+// Sets the threads where the user gave none. Errors: kInvalidArgument: n_sequences or n_gpu_layers
+// out of range.
 Status resolve(EngineOptions& options);
 
 }  // namespace hotset::engine
