@@ -282,7 +282,7 @@ TEST(DeviceEngine, WaitsOncePerMoeLayerAndOnceForLogits) {
 
 TEST(DeviceEngine, RoutingIsReportedAsOnTheCpu) {
   using Routed = std::map<int64_t, std::vector<int32_t>>;
-  const auto routed_with = [](const std::string& device, int64_t n_gpu_layers) {
+  const auto routed_with = [](const std::string& device, std::optional<int64_t> n_gpu_layers) {
     Routed routed;
     EngineOptions options = options_with(device, n_gpu_layers);
     options.observe_routing = [&](int64_t layer, std::span<const int32_t> ids, int64_t) {
@@ -292,8 +292,8 @@ TEST(DeviceEngine, RoutingIsReportedAsOnTheCpu) {
     prompt_and_decode(*engine, 33);
     return routed;
   };
-  const Routed expected = routed_with("", -1);
-  EXPECT_EQ(routed_with("emu", -1), expected);
+  const Routed expected = routed_with("", std::nullopt);
+  EXPECT_EQ(routed_with("emu", std::nullopt), expected);
   EXPECT_EQ(routed_with("emu", 2), expected);
 }
 

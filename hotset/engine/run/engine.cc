@@ -29,6 +29,10 @@ Status resolve(EngineOptions& options) {
     return make_error(ErrorCode::kInvalidArgument, "sequences: found {}, expected 1 to {}",
                       options.context.n_sequences, kMaxSequences);
   }
+  if (options.n_gpu_layers && *options.n_gpu_layers < 0) {
+    return make_error(ErrorCode::kInvalidArgument, "device layers: found {}, expected at least 0",
+                      *options.n_gpu_layers);
+  }
   return {};
 }
 

@@ -50,7 +50,8 @@ int default_threads();
 Result<ContextOptions> kv_context(const model::ModelSpec& spec, const ContextOptions& asked,
                                   bool flash_attention);
 
-// Sets the threads where the user gave none. Errors: kInvalidArgument: n_sequences out of range.
+// Sets the threads where the user gave none. Errors: kInvalidArgument: n_sequences or n_gpu_layers
+// out of range.
 Status resolve(EngineOptions& options);
 
 }  // namespace hotset::engine
