@@ -31,7 +31,7 @@ std::string text_of(const measure::BenchResult& result, measure::BenchFormat for
   return measure::bench_table(result);
 }
 
-int print(const std::string& text) {
+int put(const std::string& text) {
   errno = 0;
   if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size()) {
     return report(stdout_error());
@@ -128,12 +128,12 @@ void add_bench_command(CLI::App& app, int& exit_status) {
   command->callback([o, compared, &exit_status] {
     if (!compared->empty()) {
       const auto text = bench_compare(*compared, o->format);
-      exit_status = text ? print(*text) : report(std::unexpected(text.error()));
+      exit_status = text ? put(*text) : report(std::unexpected(text.error()));
       return;
     }
     if (o->model.model.empty()) throw CLI::RequiredError("--model");
     const auto output = bench(*o);
-    exit_status = output ? print(output->text) : report(std::unexpected(output.error()));
+    exit_status = output ? put(output->text) : report(std::unexpected(output.error()));
     if (output && output->interrupted && exit_status == 0) exit_status = kInterruptedExitStatus;
   });
 }
