@@ -38,6 +38,10 @@ add_custom_target(concurrent_tests)
 # are unique within a target, but for those of the sources that stand ALONE.
 function(hotset_in_groups target size)
   set_target_properties(${target} PROPERTIES UNITY_BUILD ${HOTSET_UNITY} UNITY_BUILD_BATCH_SIZE ${size})
+  if(HOTSET_UNITY)
+    # Meant for types of headers: in a group every source looks like one.
+    target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
+  endif()
   if(ARGN)
     set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   endif()
