@@ -33,19 +33,35 @@ set(HOTSET_TEST_ENV "HOTSET_ASSETS_DIR=${PROJECT_SOURCE_DIR}/assets"
 # The programs that run under tsan: what `scripts/test tsan` builds.
 add_custom_target(concurrent_tests)
 
-# hotset_library(NAME SOURCES ... DEPS ...): one library per folder, hotset::NAME.
+# hotset_in_groups(TARGET SIZE [ALONE...]): with HOTSET_UNITY that many sources of the target are one unit
+# of compilation, for most of the time of one goes into headers. So names within anonymous namespaces
+# are unique within a target, but for those of the sources that stand ALONE.
+function(hotset_in_groups target size)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ${HOTSET_UNITY} UNITY_BUILD_BATCH_SIZE ${size})
+  if(HOTSET_UNITY)
+    # Meant for types of headers: in a group every source looks like one.
+    target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
+  endif()
+  if(ARGN)
+    set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+  endif()
+endfunction()
+
+# hotset_library(NAME SOURCES ... DEPS ... [ALONE ...]): one library per folder, hotset::NAME.
 function(hotset_library name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS;PRIVATE_DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS;PRIVATE_DEPS;ALONE" ${ARGN})
   add_library(hotset_${name} STATIC ${ARG_SOURCES})
   add_library(hotset::${name} ALIAS hotset_${name})
   target_link_libraries(hotset_${name} PUBLIC ${ARG_DEPS} PRIVATE hotset_options ${ARG_PRIVATE_DEPS})
+  hotset_in_groups(hotset_${name} 8 ${ARG_ALONE})
 endfunction()
 
-# hotset_test(NAME SOURCES ... DEPS ... [LABELS slow concurrent ...] [TIMEOUT seconds]
-# [ENV NAME=value ...]): a GoogleTest program, each of its tests a ctest entry. Label slow: not under
-# asan. Label concurrent: under tsan.
+# hotset_test(NAME SOURCES ... DEPS ... [ALONE ...] [LABELS slow concurrent ...] [TIMEOUT seconds]
+# [ENV NAME=value ...]): a GoogleTest program, each of its tests a ctest entry. One per folder, but for
+# tests of other labels and those that replace operator new. Label slow: not under asan. Label
+# concurrent: under tsan.
 function(hotset_test name)
-  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;DEPS;LABELS;ENV" ${ARGN})
+  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;DEPS;ALONE;LABELS;ENV" ${ARGN})
   if(HOTSET_FUZZ)
     return()
   endif()
@@ -56,6 +72,7 @@ function(hotset_test name)
   target_link_libraries(${name} PRIVATE hotset_options ${ARG_DEPS} GTest::gmock GTest::gtest_main)
   # Halves the time of their compilation; what they test is compiled as it is shipped.
   target_compile_options(${name} PRIVATE $<$<CONFIG:RelWithDebInfo>:-O1>)
+  hotset_in_groups(${name} 4 ${ARG_ALONE})
   if("concurrent" IN_LIST ARG_LABELS)
     add_dependencies(concurrent_tests ${name})
   endif()

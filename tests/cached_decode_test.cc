@@ -15,9 +15,9 @@ namespace {
 using engine::EngineOptions;
 using engine::HitOrder;
 
-class SameBits : public testing::TestWithParam<std::tuple<std::string, int64_t>> {};
+class CachedBits : public testing::TestWithParam<std::tuple<std::string, int64_t>> {};
 
-TEST_P(SameBits, ForEverySizeSharePolicyAndOrder) {
+TEST_P(CachedBits, ForEverySizeSharePolicyAndOrder) {
   const auto& [architecture, n_slots] = GetParam();
   const auto path = architecture == "demo" ? demo_model() : model_of(architecture);
   const std::vector<float> expected = script_without_cache(path);
@@ -49,7 +49,7 @@ TEST_P(SameBits, ForEverySizeSharePolicyAndOrder) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Matrix, SameBits,
+INSTANTIATE_TEST_SUITE_P(Matrix, CachedBits,
                          testing::Combine(testing::Values("qwen3moe", "qwen2moe", "olmoe", "llama",
                                                           "gpt-oss", "deepseek2", "glm4moe",
                                                           "granitemoe"),
@@ -61,7 +61,7 @@ INSTANTIATE_TEST_SUITE_P(Matrix, SameBits,
                          });
 
 // k, 5%, a quarter and all of its 512 experts.
-INSTANTIATE_TEST_SUITE_P(Demo, SameBits,
+INSTANTIATE_TEST_SUITE_P(Demo, CachedBits,
                          testing::Combine(testing::Values("demo"),
                                           testing::Values(4, 26, 128, 512)),
                          [](const auto& p) { return std::to_string(std::get<1>(p.param)); });

@@ -18,7 +18,8 @@ import unittest
 from cli_fixture import TIMEOUT_S
 from server_fixture import Server
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+CHROMIUM = next(filter(None, map(shutil.which, (
+    "chromium", "chromium-browser", "chromium-headless-shell", "google-chrome"))), None)
 
 
 class Browser:

@@ -31,7 +31,7 @@ std::string text_of(const measure::BenchResult& result, measure::BenchFormat for
   return measure::bench_table(result);
 }
 
-int print(const std::string& text) {
+int put(const std::string& text) {
   errno = 0;
   if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size()) {
     return report(stdout_error());
@@ -93,10 +93,10 @@ void add_bench_command(Command& program) {
   command.on_run([o, compared] {
     if (!compared->empty()) {
       const auto text = bench_compare(*compared, o->format);
-      return text ? print(*text) : report(std::unexpected(text.error()));
+      return text ? put(*text) : report(std::unexpected(text.error()));
     }
     const auto output = bench(*o);
-    const int status = output ? print(output->text) : report(std::unexpected(output.error()));
+    const int status = output ? put(output->text) : report(std::unexpected(output.error()));
     return output && output->interrupted && status == 0 ? kInterruptedExitStatus : status;
   });
 }

@@ -50,7 +50,7 @@ class StepGuard {
   };
   static constexpr double kStepsToHalve = 64;
 
-  explicit StepGuard(NeverSlower guard) : guard_(std::move(guard)) {}
+  explicit StepGuard(NeverSlower guard) : guard_(guard) {}
   // What a step takes beside its experts if the CPU computes all of them.
   double no_cache_other_us() const;
   // A step that the CPU computed took `step_us`.

@@ -26,12 +26,12 @@
 namespace hotset::measure {
 namespace {
 
-using Json = nlohmann::json;
+using Json = nlohmann::ordered_json;
 
-constexpr int32_t kReplyTokens = 64;
+constexpr int32_t kServedTokens = 64;
 constexpr size_t kPromptBytes = 600;  // of the built-in text: more than 32 tokens
 constexpr int kStopTimeoutS = 60;
-constexpr unsigned kPollUs = 50'000;
+constexpr unsigned kHealthPollUs = 50'000;
 // Between the hit rate that the server tells and that of the replay.
 constexpr double kMostHitDifference = 0.02;
 
@@ -190,7 +190,7 @@ Status ServerTuner::wait_until_ready(httplib::Client& client, ServerProcess& pro
       return make_error(ErrorCode::kIo, "{}: /health is not 200 after {} s: {}", o_.server.front(),
                         o_.server_timeout_s, tail(process.log()));
     }
-    usleep(kPollUs);
+    usleep(kHealthPollUs);
   }
   const auto props = client.Get("/props");
   if (!props || props->status != 200) return {};
@@ -235,11 +235,11 @@ Status ServerTuner::complete_all(httplib::Client& client, ServerProcess& process
   for (size_t i = 0; n_done < o_.n_warm_up + o_.n_tokens; ++i) {
     if (InterruptScope::interrupted()) return make_error(ErrorCode::kCancelled, "interrupted");
     HOTSET_TRY(const Json timings,
-               post(client, process, prompts_[i % prompts_.size()], kReplyTokens));
+               post(client, process, prompts_[i % prompts_.size()], kServedTokens));
     const double n = timings["predicted_n"].get<double>();
     if (!(n >= 1)) {
       return make_error(ErrorCode::kCorrupt, "{}: timings.predicted_n: found {}, expected {}",
-                        o_.server.front(), n, kReplyTokens);
+                        o_.server.front(), n, kServedTokens);
     }
     const double n_of_prompt = number_of(timings, "prompt_n");
     if (n_done < o_.n_warm_up) {

@@ -12,7 +12,7 @@ namespace hotset::report {
 namespace {
 
 // More groups than this are shown by their sum.
-constexpr size_t kMaxGroupsShown = 3;
+constexpr size_t kMaxGroupsNamed = 3;
 
 double percent(int64_t part, int64_t whole) {
   return whole > 0 ? 100 * static_cast<double>(part) / static_cast<double>(whole) : 0;
@@ -49,7 +49,7 @@ std::string groups_text(std::span<const cache::CacheGroup> groups) {
     n_experts += group.spec.n_experts();
     each += (each.empty() ? "" : "; ") + group_text(group);
   }
-  if (groups.size() > kMaxGroupsShown) {
+  if (groups.size() > kMaxGroupsNamed) {
     each = fmt::format(
         "{} of them resident, {} without slots", std::ranges::count_if(groups, is_resident),
         std::ranges::count_if(groups, [](const cache::CacheGroup& g) { return g.n_slots == 0; }));

@@ -115,7 +115,7 @@ ApiResult<void> parse_field(std::string_view line, RequestHead& head) {
   return {};
 }
 
-size_t count(const RequestHead& head, std::string_view name) {
+size_t n_fields(const RequestHead& head, std::string_view name) {
   return static_cast<size_t>(
       std::ranges::count_if(head.fields, [&](const auto& field) { return field.first == name; }));
 }
@@ -123,7 +123,7 @@ size_t count(const RequestHead& head, std::string_view name) {
 // Who the request is for. A target in absolute form says it itself, and what Host says then does
 // not count.
 ApiResult<void> find_authority(RequestHead& head) {
-  const size_t n_hosts = count(head, "host");
+  const size_t n_hosts = n_fields(head, "host");
   if (n_hosts > 1 || (n_hosts == 0 && !head.is_http_1_0)) {
     return refuse(400, fmt::format("Host: found {} header fields, expected one", n_hosts));
   }
@@ -153,8 +153,8 @@ ApiResult<void> find_authority(RequestHead& head) {
 }
 
 ApiResult<void> find_body(RequestHead& head) {
-  const size_t n_lengths = count(head, "content-length");
-  const size_t n_codings = count(head, "transfer-encoding");
+  const size_t n_lengths = n_fields(head, "content-length");
+  const size_t n_codings = n_fields(head, "transfer-encoding");
   if (n_lengths + n_codings > 1) {
     return refuse(400, "the header says more than once how long the body is");
   }

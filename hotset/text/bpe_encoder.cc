@@ -9,7 +9,7 @@
 namespace hotset::text {
 namespace {
 
-constexpr int32_t kNone = -1;
+constexpr int32_t kNoSymbol = -1;
 constexpr int32_t kNoToken = -1;
 constexpr int32_t kMergedAway = -2;
 constexpr std::string_view kDefaultPretokenizer = "default";
@@ -168,7 +168,7 @@ Status BpeEncoder::encode_word(std::string_view word, Workspace& workspace,
   symbols.clear();
   for (int32_t i = 0; i < n_symbols; ++i) {
     const auto byte = static_cast<uint8_t>(word[static_cast<size_t>(i)]);
-    symbols.push_back({byte_ids_[byte], i - 1, i + 1 < n_symbols ? i + 1 : kNone});
+    symbols.push_back({byte_ids_[byte], i - 1, i + 1 < n_symbols ? i + 1 : kNoSymbol});
   }
   heap.clear();
   for (int32_t i = 0; i + 1 < n_symbols; ++i) add_candidate(i, workspace);

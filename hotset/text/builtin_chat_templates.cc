@@ -7,13 +7,13 @@
 namespace hotset::text {
 namespace {
 
-struct Sign {
+struct TemplateSign {
   std::string_view token;
   std::string_view name;
 };
 
 // The first that the vocabulary has decides.
-constexpr Sign kSigns[] = {
+constexpr TemplateSign kTemplateSigns[] = {
     {"<|start_of_role|>", "granite"},
     {"<|channel|>", "gpt-oss"},
     {"[gMASK]", "glm"},
@@ -41,7 +41,7 @@ std::optional<std::string_view> builtin_chat_template(std::string_view name) {
 
 std::optional<std::string_view> choose_builtin_chat_template(const Tokenizer& tokenizer,
                                                              std::string_view architecture) {
-  for (const Sign& sign : kSigns) {
+  for (const TemplateSign& sign : kTemplateSigns) {
     if (tokenizer.find_token(sign.token)) return sign.name;
   }
   const bool has_sentencepiece_signs = tokenizer.find_token("<s>") && tokenizer.find_token("</s>");

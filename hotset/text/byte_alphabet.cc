@@ -10,7 +10,7 @@ namespace {
 
 // All characters of the alphabet are below this.
 constexpr size_t kAlphabetEnd = 0x100 + 68;
-constexpr int16_t kNone = -1;
+constexpr int16_t kNoByte = -1;
 
 constexpr bool stands_for_itself(uint32_t byte) {
   return (byte >= 0x21 && byte <= 0x7E) || (byte >= 0xA1 && byte <= 0xAC) || byte >= 0xAE;
@@ -28,7 +28,7 @@ constexpr std::array<char32_t, 256> kCharacters = make_characters();
 
 constexpr std::array<int16_t, kAlphabetEnd> make_bytes() {
   std::array<int16_t, kAlphabetEnd> bytes{};
-  bytes.fill(kNone);
+  bytes.fill(kNoByte);
   for (size_t byte = 0; byte < 256; ++byte) bytes[kCharacters[byte]] = static_cast<int16_t>(byte);
   return bytes;
 }
@@ -43,7 +43,7 @@ std::optional<std::string> bytes_from_alphabet(std::string_view written) {
     const Utf8Step step = next_utf8(written);
     if (step.kind != Utf8Kind::kValid || step.codepoint >= kAlphabetEnd) return std::nullopt;
     const int16_t byte = kBytes[step.codepoint];
-    if (byte == kNone) return std::nullopt;
+    if (byte == kNoByte) return std::nullopt;
     bytes += static_cast<char>(byte);
     written.remove_prefix(step.n_bytes);
   }

@@ -8,6 +8,7 @@
 #include "hotset/text/embedded_files.h"
 #include "hotset/text/script_pool.h"
 #include "hotset/text/text_marks.h"
+#include "hotset/text/white_space.h"
 
 namespace hotset::text {
 namespace {
@@ -16,7 +17,6 @@ using nlohmann::ordered_json;
 
 constexpr const char* kObject = "hotset";  // what the scripts define
 
-constexpr std::string_view kWhiteSpace = " \t\r\n";
 // Integers beyond are not whole numbers of JavaScript's.
 constexpr int64_t kMaxScriptInteger = int64_t{1} << 53;
 

@@ -3,26 +3,26 @@
 #include <algorithm>
 #include <array>
 
+#include "hotset/text/white_space.h"
+
 namespace hotset::text {
 namespace {
 
-constexpr std::string_view kWhiteSpace = " \t\r\n";
-
-struct Sign {
+struct SyntaxSign {
   std::string_view text;
   ToolSyntax syntax;
 };
 
 // A template that writes the sign belongs to models with this syntax. The first one decides:
 // templates that know several ways have the one of their own model among the first.
-constexpr std::array kSigns = {
-    Sign{"<|tool_call_begin|>", ToolSyntax::kKimi},
-    Sign{"<｜tool▁call▁begin｜>", ToolSyntax::kDeepseek},
-    Sign{"[TOOL_CALLS]", ToolSyntax::kMistral},
-    Sign{"<|tool_call|>", ToolSyntax::kGranite},
-    Sign{"<tool_call>", ToolSyntax::kTags},
-    Sign{"<|python_tag|>", ToolSyntax::kLlama3},
-    Sign{"<|start_header_id|>", ToolSyntax::kLlama3},
+constexpr std::array kSyntaxSigns = {
+    SyntaxSign{"<|tool_call_begin|>", ToolSyntax::kKimi},
+    SyntaxSign{"<｜tool▁call▁begin｜>", ToolSyntax::kDeepseek},
+    SyntaxSign{"[TOOL_CALLS]", ToolSyntax::kMistral},
+    SyntaxSign{"<|tool_call|>", ToolSyntax::kGranite},
+    SyntaxSign{"<tool_call>", ToolSyntax::kTags},
+    SyntaxSign{"<|python_tag|>", ToolSyntax::kLlama3},
+    SyntaxSign{"<|start_header_id|>", ToolSyntax::kLlama3},
 };
 
 struct Brackets {
@@ -36,10 +36,10 @@ constexpr std::array kReasoning = {
 };
 
 ToolSyntax choose_syntax(const Tokenizer& tokenizer, std::string_view source) {
-  for (const Sign& sign : kSigns) {
+  for (const SyntaxSign& sign : kSyntaxSigns) {
     if (source.contains(sign.text)) return sign.syntax;
   }
-  for (const Sign& sign : kSigns) {
+  for (const SyntaxSign& sign : kSyntaxSigns) {
     if (tokenizer.find_token(sign.text)) return sign.syntax;
   }
   return ToolSyntax::kNone;

@@ -4,10 +4,11 @@
 #include <optional>
 #include <utility>
 
+#include "hotset/text/white_space.h"
+
 namespace hotset::text {
 namespace {
 
-constexpr std::string_view kWhiteSpace = " \t\r\n";
 constexpr std::string_view kToolNamespace = "functions.";
 constexpr std::string_view kTo = "to=";  // the recipient of a part, in its header
 

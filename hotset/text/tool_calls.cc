@@ -5,14 +5,13 @@
 #include <utility>
 
 #include "hotset/base/json.h"
+#include "hotset/text/white_space.h"
 
 namespace hotset::text {
 namespace {
 
 using nlohmann::ordered_json;
 using Calls = std::optional<std::vector<ToolCall>>;
-
-constexpr std::string_view kWhiteSpace = " \t\r\n";
 
 std::string_view trimmed(std::string_view text) {
   const size_t begin = text.find_first_not_of(kWhiteSpace);

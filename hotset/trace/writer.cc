@@ -12,7 +12,7 @@ namespace hotset::trace {
 namespace {
 
 // As the reader's buffer.
-constexpr size_t kBufferBytes = 128 << 10;
+constexpr size_t kFlushBytes = 128 << 10;
 
 template <typename T>
 void append_value(std::vector<std::byte>& bytes, T value) {
@@ -88,7 +88,7 @@ Status TraceWriter::append(const TraceLookup& lookup) {
   HOTSET_RETURN_IF_ERROR(validate(lookup, header_, group_by_layer_));
   encode_lookup(lookup, buffer_);
   offset_bytes_ += (3 + lookup.ids.size()) * sizeof(int32_t);
-  return buffer_.size() < kBufferBytes ? Status() : flush();
+  return buffer_.size() < kFlushBytes ? Status() : flush();
 }
 
 Status TraceWriter::flush() {
