@@ -6,6 +6,8 @@ set(HOTSET_SHARED_DIR "${PROJECT_SOURCE_DIR}/../shared" CACHE PATH
 
 add_library(hotset_options INTERFACE)
 target_compile_options(hotset_options INTERFACE -Wall -Wextra -Wshadow -Wconversion
+                       # As GCC has it: what is counted in int indexes what is sized in size_t.
+                       $<$<CXX_COMPILER_ID:Clang>:-Wno-sign-conversion>
                        $<$<BOOL:${HOTSET_WERROR}>:-Werror>)
 target_include_directories(hotset_options INTERFACE "${PROJECT_SOURCE_DIR}")
 if(HOTSET_SANITIZE)

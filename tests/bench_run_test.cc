@@ -171,7 +171,7 @@ TEST(RunBench, MeasuresTheCpuAlone) {
 
 TEST(RunBench, RefusesAContextThatIsTooSmall) {
   measure::BenchOptions options = small_options();
-  options.model.engine.n_ctx = 7;
+  options.model.engine.context.n_ctx = 7;
   const auto result = measure::run_bench(options);
   ASSERT_FALSE(result);
   EXPECT_THAT(result.error().message, HasSubstr("--ctx-size: found 7, expected at least 8"));

@@ -31,7 +31,7 @@ measure::TuneCommandOptions demo_options(const std::string& device,
   options.model.model = test::demo_model().string();
   options.model.device = device;
   options.model.engine.n_threads = 2;
-  options.model.engine.n_ctx = 256;
+  options.model.engine.context.n_ctx = 256;
   options.n_tokens = 96;
   options.n_warm_up = 64;
   options.max_mib = 8;

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <span>
 #include <string_view>
+#include <utility>
 #include <variant>
 
 #include "hotset/base/units.h"
@@ -100,9 +101,9 @@ double number(const CacheCounts& counts, const CountField& field);
 struct LayerCounts {
   std::array<CacheCounts, kBatchClasses> by_batch;
 
-  CacheCounts& operator[](BatchClass batch) { return by_batch[static_cast<size_t>(batch)]; }
+  CacheCounts& operator[](BatchClass batch) { return by_batch[std::to_underlying(batch)]; }
   const CacheCounts& operator[](BatchClass batch) const {
-    return by_batch[static_cast<size_t>(batch)];
+    return by_batch[std::to_underlying(batch)];
   }
   CacheCounts total() const;
 };

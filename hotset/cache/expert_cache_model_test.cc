@@ -21,8 +21,8 @@ class NaiveCache {
   NaiveCache(std::string_view policy, const policy::PolicyConfig& config)
       : shape_(config.shape),
         policy_(policy::test::make_naive(policy, config)),
-        stamps_(static_cast<size_t>(config.shape.n_slots)),
-        carry_(static_cast<size_t>(config.shape.n_layers)) {}
+        stamps_(config.shape.n_slots),
+        carry_(config.shape.n_layers) {}
 
   struct Served {
     std::vector<std::pair<int32_t, int32_t>> uploads;  // expert, slot
@@ -40,13 +40,12 @@ class NaiveCache {
     }
     std::ranges::sort(scored);
     if (!empty_slots().empty()) return {};
-    int64_t& carry = carry_[static_cast<size_t>(layer)];
+    int64_t& carry = carry_[layer];
     const int64_t parts =
         std::ssize(scored) * static_cast<int64_t>(std::round(65536 * share)) + carry;
     carry = parts % 65536;
     std::vector<int32_t> cpu;
-    for (int64_t i = 0; i < parts / 65536; i++)
-      cpu.push_back(scored[static_cast<size_t>(i)].second);
+    for (int64_t i = 0; i < parts / 65536; i++) cpu.push_back(scored[i].second);
     return cpu;
   }
 
@@ -180,7 +179,7 @@ class NaiveCache {
     stamp_++;
     for (const policy::ExpertIndex expert : distinct(layer, ids)) {
       const int32_t slot = slot_of(expert);
-      if (slot != policy::kNoSlot) stamps_[static_cast<size_t>(slot)] = stamp_;
+      if (slot != policy::kNoSlot) stamps_[slot] = stamp_;
     }
     std::vector<policy::Victim> places;
     for (const int32_t slot : empty_slots()) {
@@ -324,8 +323,7 @@ TEST_P(ExpertCacheModel, DecidesAsANaiveCacheDoes) {
         ASSERT_EQ(served_by(*plan, shape), naive.prefill(layer, ids, n_tokens, max_inserts));
       } else {
         std::vector<int32_t> cpu;
-        for (const Miss& miss :
-             lookup.misses.first(static_cast<size_t>(fixed_share.take(lookup)))) {
+        for (const Miss& miss : lookup.misses.first(fixed_share.take(lookup))) {
           cpu.push_back(miss.expert);
         }
         ASSERT_EQ(cpu, naive.cpu_by_share(layer, ids, share));

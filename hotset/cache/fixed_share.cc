@@ -7,7 +7,7 @@
 namespace hotset::cache {
 
 FixedShare::FixedShare(uint32_t share_65536, int32_t n_layers)
-    : share_65536_(share_65536), carry_(static_cast<size_t>(n_layers)) {}
+    : share_65536_(share_65536), carry_(n_layers) {}
 
 Result<FixedShare> FixedShare::create(float share, int32_t n_layers) {
   if (!(share >= 0 && share <= 1) || n_layers < 0 || n_layers > kMaxLayers) {
@@ -21,7 +21,7 @@ Result<FixedShare> FixedShare::create(float share, int32_t n_layers) {
 int32_t FixedShare::take(const Lookup& lookup) {
   if (!lookup.group_full) return 0;
   HOTSET_CHECK(static_cast<size_t>(lookup.layer) < carry_.size());
-  uint32_t& carry = carry_[static_cast<size_t>(lookup.layer)];
+  uint32_t& carry = carry_[lookup.layer];
   const uint64_t parts = lookup.misses.size() * uint64_t{share_65536_} + carry;
   carry = static_cast<uint32_t>(parts % 65536);
   return static_cast<int32_t>(parts / 65536);

@@ -70,7 +70,7 @@ void plan(ExpertCache& cache, FixedShare& share, const PlannedIds& planned,
     return;
   }
   cpu.clear();
-  for (const Miss& miss : lookup->misses.first(static_cast<size_t>(share.take(*lookup)))) {
+  for (const Miss& miss : lookup->misses.first(share.take(*lookup))) {
     cpu.push_back(miss.expert);
   }
   const auto committed = cache.commit(*lookup, {.cpu_experts = cpu, .max_fills = 2});
@@ -107,7 +107,7 @@ TEST_P(Allocation, PlanningAllocatesNothing) {
   ExpertCache cache = ExpertCache::create({group}, GetParam()).value();
   FixedShare share = FixedShare::create(0.3F, kShape.n_layers).value();
   std::vector<int32_t> cpu;
-  cpu.reserve(static_cast<size_t>(kShape.n_expert));
+  cpu.reserve(kShape.n_expert);
   const int64_t before = n_allocations;
   for (const PlannedIds& lookup : lookups) {
     plan(cache, share, lookup, cpu);

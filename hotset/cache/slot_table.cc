@@ -8,7 +8,7 @@
 namespace hotset::cache {
 
 SlotTable::SlotTable(int32_t n_experts, int32_t n_slots)
-    : slots_(static_cast<size_t>(n_slots)),
+    : slots_(n_slots),
       slot_of_(static_cast<size_t>(n_experts), policy::kNoSlot),
       reserved_for_(static_cast<size_t>(n_experts), policy::kNoSlot),
       empty_bits_((static_cast<size_t>(n_slots) + 63) / 64) {
@@ -17,12 +17,12 @@ SlotTable::SlotTable(int32_t n_experts, int32_t n_slots)
 }
 
 policy::ExpertIndex SlotTable::expert_in(int32_t slot) const {
-  const Slot& at = slots_[static_cast<size_t>(slot)];
+  const Slot& at = slots_[slot];
   return at.state == SlotState::kResident ? at.expert : -1;
 }
 
 policy::ExpertIndex SlotTable::reserved_expert(int32_t slot) const {
-  const Slot& at = slots_[static_cast<size_t>(slot)];
+  const Slot& at = slots_[slot];
   return at.state == SlotState::kReserved ? at.expert : -1;
 }
 
@@ -38,7 +38,7 @@ int32_t SlotTable::first_empty(int32_t from) const {
 }
 
 void SlotTable::mark_empty(int32_t slot) {
-  slots_[static_cast<size_t>(slot)] = {};
+  slots_[slot] = {};
   empty_bits_[static_cast<size_t>(slot) / 64] |= uint64_t{1} << (slot % 64);
   n_empty_++;
 }
@@ -49,34 +49,34 @@ void SlotTable::unmark_empty(int32_t slot) {
 }
 
 void SlotTable::insert(policy::ExpertIndex expert, int32_t slot) {
-  Slot& at = slots_[static_cast<size_t>(slot)];
+  Slot& at = slots_[slot];
   HOTSET_CHECK(at.state == SlotState::kEmpty && slot_of(expert) == policy::kNoSlot);
   unmark_empty(slot);
   at = {expert, SlotState::kResident};
-  slot_of_[static_cast<size_t>(expert)] = slot;
+  slot_of_[expert] = slot;
 }
 
 policy::ExpertIndex SlotTable::evict(int32_t slot) {
-  const Slot at = slots_[static_cast<size_t>(slot)];
+  const Slot at = slots_[slot];
   HOTSET_CHECK(at.state == SlotState::kResident);
-  slot_of_[static_cast<size_t>(at.expert)] = policy::kNoSlot;
+  slot_of_[at.expert] = policy::kNoSlot;
   mark_empty(slot);
   return at.expert;
 }
 
 void SlotTable::reserve(policy::ExpertIndex expert, int32_t slot) {
-  Slot& at = slots_[static_cast<size_t>(slot)];
+  Slot& at = slots_[slot];
   HOTSET_CHECK(at.state == SlotState::kEmpty && reserved_for(expert) == policy::kNoSlot);
   unmark_empty(slot);
   at = {expert, SlotState::kReserved};
-  reserved_for_[static_cast<size_t>(expert)] = slot;
+  reserved_for_[expert] = slot;
   n_reserved_++;
 }
 
 void SlotTable::release(int32_t slot) {
-  const Slot at = slots_[static_cast<size_t>(slot)];
+  const Slot at = slots_[slot];
   HOTSET_CHECK(at.state == SlotState::kReserved);
-  reserved_for_[static_cast<size_t>(at.expert)] = policy::kNoSlot;
+  reserved_for_[at.expert] = policy::kNoSlot;
   n_reserved_--;
   mark_empty(slot);
 }

@@ -25,13 +25,9 @@ class SlotTable {
   bool full() const { return n_empty_ == 0; }
 
   // The slot of `expert`, or kNoSlot. A reserved slot does not count.
-  int32_t slot_of(policy::ExpertIndex expert) const {
-    return slot_of_[static_cast<size_t>(expert)];
-  }
+  int32_t slot_of(policy::ExpertIndex expert) const { return slot_of_[expert]; }
   // The slot that is reserved for `expert`, or kNoSlot.
-  int32_t reserved_for(policy::ExpertIndex expert) const {
-    return reserved_for_[static_cast<size_t>(expert)];
-  }
+  int32_t reserved_for(policy::ExpertIndex expert) const { return reserved_for_[expert]; }
   // The expert in `slot`, or -1 for an empty or reserved slot.
   policy::ExpertIndex expert_in(int32_t slot) const;
   // The expert that `slot` is reserved for, or -1.

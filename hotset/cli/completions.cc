@@ -31,7 +31,7 @@ std::vector<std::string> command_patterns(const CommandReference& program) {
 }
 
 // Text between single quotes, where bash and zsh know no escape.
-std::string quoted(std::string_view text) {
+std::string shell_quoted(std::string_view text) {
   std::string out = "'";
   for (const char c : text) {
     if (c == '`') continue;
@@ -125,8 +125,8 @@ std::string zsh_flag(const FlagReference& flag) {
     const std::string takes = flag.kind == ValueKind::kNone ? "" : is_long ? "=" : "+";
     const std::string others = flag.repeats ? "*" : fmt::format("({})", fmt::join(flag.names, " "));
     text += fmt::format(" \\\n    {}",
-                        quoted(fmt::format("{}{}{}[{}]{}", others, name, takes,
-                                           zsh_text(brief(flag.help)), zsh_action(flag))));
+                        shell_quoted(fmt::format("{}{}{}[{}]{}", others, name, takes,
+                                                 zsh_text(brief(flag.help)), zsh_action(flag))));
   }
   return text;
 }
@@ -144,15 +144,15 @@ std::string zsh_function(const CommandReference& command) {
   text += has_commands ? "  _arguments -C" : "  _arguments";
   for (const FlagReference& flag : all_flags(command)) text += zsh_flag(flag);
   for (const FlagReference& argument : command.arguments) {
-    text +=
-        fmt::format(" \\\n    {}", quoted((argument.repeats ? "*" : "") + zsh_action(argument)));
+    text += fmt::format(" \\\n    {}",
+                        shell_quoted((argument.repeats ? "*" : "") + zsh_action(argument)));
   }
   if (!has_commands) return text + "\n}\n";
   text += " \\\n    '1:command:->command' '*::argument:->argument'\n  case $state in\n";
   text += "    command)\n      local -a commands=(";
   for (const CommandReference& one : command.commands) {
     text += "\n        " +
-            quoted(fmt::format("{}:{}", last_word(one.name), zsh_text(brief(one.about))));
+            shell_quoted(fmt::format("{}:{}", last_word(one.name), zsh_text(brief(one.about))));
   }
   text += ")\n      _describe command commands ;;\n    argument)\n      case $words[1] in\n";
   for (const CommandReference& one : command.commands) {

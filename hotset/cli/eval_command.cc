@@ -49,7 +49,7 @@ double negative_log_likelihood(std::span<const float> logits, int32_t token) {
   const double max = *std::ranges::max_element(logits);
   double sum = 0;
   for (const float logit : logits) sum += std::exp(logit - max);
-  return std::log(sum) + max - logits[static_cast<size_t>(token)];
+  return std::log(sum) + max - logits[token];
 }
 
 class Evaluation {

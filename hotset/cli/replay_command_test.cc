@@ -73,7 +73,7 @@ TEST_P(ReferenceCounts, AreMatchedExactly) {
                                           .policies = {"class_lru"},
                                           .counted = {.compat_zero_slots = true}},
                                .cache_mib = {sizes.begin(), sizes.end()},
-                               .share_texts = {},
+                               .shares = {},
                                .format = ReplayFormat::kJson};
   for (const double share : shares) options.shares.push_back(share);
   const auto text = run_replay(options);

@@ -132,7 +132,7 @@ void add_replay(Command& program) {
   auto o = std::make_shared<Options>();
   Command command =
       program.add_command("replay", "What a cache would have done with the routing of a trace");
-  command.add_argument("TRACE", "Traces (MCT1)", o->traces).required();
+  command.add_argument("TRACE", "Traces (MCT1)", o->matrix.traces).required();
   command.add(replay_settings(), *o);
   command.add_choices<ReplayFormat>(
       o->format, {{"csv", ReplayFormat::kCsv, "Print CSV"},

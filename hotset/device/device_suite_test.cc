@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <limits>
+#include <utility>
 
 #include "hotset/base/random.h"
 #include "hotset/device/device_testing.h"
@@ -668,9 +669,9 @@ TEST_P(DeviceSuite, ProfileHoldsEveryEntryOfTheQueues) {
     const bool graph = entry.track == Track::kCompute;
     EXPECT_STREQ(entry.name, graph ? "graph" : "upload");
     EXPECT_EQ(entry.layer, graph ? n_graphs++ : n_uploads++);
-    EXPECT_GE(entry.start_us, end_us[static_cast<size_t>(entry.track)]);
+    EXPECT_GE(entry.start_us, end_us[std::to_underlying(entry.track)]);
     EXPECT_GE(entry.duration_us, 0);
-    end_us[static_cast<size_t>(entry.track)] = entry.start_us + entry.duration_us;
+    end_us[std::to_underlying(entry.track)] = entry.start_us + entry.duration_us;
   }
   EXPECT_EQ(n_uploads, 5);
   EXPECT_EQ(n_graphs, 5);

@@ -203,7 +203,7 @@ TEST(ObservedTimes, ForgetsNothingWhenTooManyArePending) {
   times.saw({{10000, 0}}, 20000);
   const std::vector<Profile::Entry> entries = profile.entries();
   ASSERT_EQ(entries.size(), 10000U);
-  for (int i = 0; i < 10000; ++i) ASSERT_EQ(entries[static_cast<size_t>(i)].layer, i + 1);
+  for (int i = 0; i < 10000; ++i) ASSERT_EQ(entries[i].layer, i + 1);
 }
 
 }  // namespace

@@ -312,7 +312,7 @@ Status EmulatedDevice::check_event(Event event) const {
 Status EmulatedDevice::record(Event event, QueueId queue) {
   HOTSET_RETURN_IF_ERROR(queues_.status());
   HOTSET_RETURN_IF_ERROR(check_event(event));
-  event_us_[static_cast<size_t>(event.index)] = timeline_.record(queue);
+  event_us_[event.index] = timeline_.record(queue);
   QueueEntry entry{.event = event.index};
   inject_entry_faults(entry);
   queues_.record(queue, entry);
@@ -322,7 +322,7 @@ Status EmulatedDevice::record(Event event, QueueId queue) {
 Status EmulatedDevice::queue_wait(QueueId queue, Event event) {
   HOTSET_RETURN_IF_ERROR(queues_.status());
   HOTSET_RETURN_IF_ERROR(check_event(event));
-  timeline_.queue_waits(queue, event_us_[static_cast<size_t>(event.index)]);
+  timeline_.queue_waits(queue, event_us_[event.index]);
   QueueEntry entry{.event = event.index};
   inject_entry_faults(entry);
   queues_.queue_wait(queue, entry);
@@ -333,7 +333,7 @@ Status EmulatedDevice::wait(Event event) {
   HOTSET_RETURN_IF_ERROR(check_event(event));
   ++counters_.n_waits;
   queues_.wait(event.index);
-  timeline_.host_reaches(event_us_[static_cast<size_t>(event.index)]);
+  timeline_.host_reaches(event_us_[event.index]);
   return queues_.status();
 }
 
@@ -348,8 +348,7 @@ Status EmulatedDevice::wait_idle() {
 
 double EmulatedDevice::event_time_us(Event event) const {
   if (!check_event(event)) return 0;
-  return emulated_.virtual_clock ? event_us_[static_cast<size_t>(event.index)]
-                                 : queues_.event_time_us(event.index);
+  return emulated_.virtual_clock ? event_us_[event.index] : queues_.event_time_us(event.index);
 }
 
 std::optional<double> EmulatedDevice::modelled_cpu_us(Bytes reads) const {

@@ -6,6 +6,7 @@
 #include <limits>
 #include <new>
 #include <thread>
+#include <utility>
 
 #include "hotset/base/log.h"
 #include "hotset/base/random.h"
@@ -78,16 +79,12 @@ class VirtualClock : public testing::Test {
   void download(size_t kilobytes, QueueId queue = kCompute) {
     ASSERT_OK(device_->download(queue, y_, 0, host_->data(), kilobytes * 1000, {"download"}));
   }
-  void record(int event, QueueId queue) {
-    ASSERT_OK(device_->record(events_[static_cast<size_t>(event)], queue));
-  }
+  void record(int event, QueueId queue) { ASSERT_OK(device_->record(events_[event], queue)); }
   void queue_wait(QueueId queue, int event) {
-    ASSERT_OK(device_->queue_wait(queue, events_[static_cast<size_t>(event)]));
+    ASSERT_OK(device_->queue_wait(queue, events_[event]));
   }
-  void wait(int event) { ASSERT_OK(device_->wait(events_[static_cast<size_t>(event)])); }
-  double event_us(int event) const {
-    return device_->event_time_us(events_[static_cast<size_t>(event)]);
-  }
+  void wait(int event) { ASSERT_OK(device_->wait(events_[event])); }
+  double event_us(int event) const { return device_->event_time_us(events_[event]); }
 
   std::unique_ptr<Device> device_;
   std::unique_ptr<Tensors> tensors_;
@@ -311,7 +308,7 @@ std::vector<double> random_times(uint64_t seed, std::string_view faults) {
         EXPECT_TRUE(device->compute(sum, Bytes{n_bytes * 1000}, {"sum"}));
         break;
       case 1:
-        EXPECT_TRUE(device->upload(queue, targets[static_cast<size_t>(queue)], 0, host.data(),
+        EXPECT_TRUE(device->upload(queue, targets[std::to_underlying(queue)], 0, host.data(),
                                    static_cast<size_t>(n_bytes), {"up"}));
         break;
       case 2:

@@ -60,7 +60,7 @@ void EmulatedQueues::push(QueueId queue, QueueEntry entry) {
 void EmulatedQueues::record(QueueId queue, QueueEntry entry) {
   {
     const std::lock_guard lock(mutex_);
-    entry.point = ++events_[static_cast<size_t>(entry.event)].recorded;
+    entry.point = ++events_[entry.event].recorded;
   }
   entry.kind = QueueEntry::Kind::kRecord;
   push(queue, entry);
@@ -69,7 +69,7 @@ void EmulatedQueues::record(QueueId queue, QueueEntry entry) {
 void EmulatedQueues::queue_wait(QueueId queue, QueueEntry entry) {
   {
     const std::lock_guard lock(mutex_);
-    entry.point = events_[static_cast<size_t>(entry.event)].recorded;
+    entry.point = events_[entry.event].recorded;
   }
   entry.kind = QueueEntry::Kind::kWait;
   push(queue, entry);
@@ -77,7 +77,7 @@ void EmulatedQueues::queue_wait(QueueId queue, QueueEntry entry) {
 
 void EmulatedQueues::wait(int32_t event) {
   std::unique_lock lock(mutex_);
-  const EventState& state = events_[static_cast<size_t>(event)];
+  const EventState& state = events_[event];
   progress_.wait(lock, [&] { return state.happened >= state.recorded; });
 }
 
@@ -88,7 +88,7 @@ void EmulatedQueues::wait_empty(QueueId queue) {
 
 double EmulatedQueues::event_time_us(int32_t event) const {
   const std::lock_guard lock(mutex_);
-  return events_[static_cast<size_t>(event)].time_us;
+  return events_[event].time_us;
 }
 
 Status EmulatedQueues::status() const {
@@ -139,7 +139,7 @@ void EmulatedQueues::run_entry(QueueId queue, const QueueEntry& entry,
   }
   switch (entry.kind) {
     case QueueEntry::Kind::kRecord: {
-      EventState& event = events_[static_cast<size_t>(entry.event)];
+      EventState& event = events_[entry.event];
       event.happened = std::max(event.happened, entry.point);
       event.time_us = steady_clock().now_us();
       return;
@@ -147,9 +147,8 @@ void EmulatedQueues::run_entry(QueueId queue, const QueueEntry& entry,
     case QueueEntry::Kind::kWait:
       // A failure does not shorten it: the other queue may still be at work on memory that the
       // caller frees once a later event of this queue has happened.
-      progress_.wait(lock, [&] {
-        return stopping_ || events_[static_cast<size_t>(entry.event)].happened >= entry.point;
-      });
+      progress_.wait(lock,
+                     [&] { return stopping_ || events_[entry.event].happened >= entry.point; });
       return;
     case QueueEntry::Kind::kGraph:
     case QueueEntry::Kind::kUpload:

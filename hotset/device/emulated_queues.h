@@ -17,6 +17,7 @@
 #include <mutex>
 #include <optional>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "hotset/base/error.h"
@@ -88,7 +89,7 @@ class EmulatedQueues {
     double time_us = 0;
   };
 
-  Ring& ring(QueueId queue) { return rings_[static_cast<size_t>(queue)]; }
+  Ring& ring(QueueId queue) { return rings_[std::to_underlying(queue)]; }
   void stop();
   void run(QueueId queue);
   void run_entry(QueueId queue, const QueueEntry& entry, std::unique_lock<std::mutex>& lock);

@@ -109,8 +109,8 @@ class GgmlDevice final : public Device {
 
   explicit GgmlDevice(ggml_backend_dev_t device) : device_(device) {}
   Status start();
-  Stream& stream(QueueId queue) { return streams_[static_cast<size_t>(queue)]; }
-  EventState& state(int32_t index) { return events_[static_cast<size_t>(index)]; }
+  Stream& stream(QueueId queue) { return streams_[std::to_underlying(queue)]; }
+  EventState& state(int32_t index) { return events_[index]; }
   bool refuses_pinned(Bytes n_bytes) const;
 
   Status failure() const {
@@ -510,7 +510,7 @@ Status GgmlDevice::wait_idle() {
 }
 
 double GgmlDevice::event_time_us(Event event) const {
-  return check_event(event) ? events_[static_cast<size_t>(event.index)].happened_us : 0;
+  return check_event(event) ? events_[event.index].happened_us : 0;
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "hotset/device/observed_times.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace hotset::device {
 
@@ -9,14 +10,14 @@ ObservedTimes::ObservedTimes(Profile& profile) : profile_(profile) {
 }
 
 void ObservedTimes::queued(QueueId queue, Label label, int64_t number, double now_us) {
-  Ring& ring = rings_[static_cast<size_t>(queue)];
+  Ring& ring = rings_[std::to_underlying(queue)];
   if (ring.n == kMaxPending) finish(queue, ring, now_us);
   ring.entries[(ring.first + ring.n++) % kMaxPending] = {label, number, now_us};
 }
 
 void ObservedTimes::saw(const Progress& done, double now_us) {
   for (const QueueId queue : {QueueId::kCompute, QueueId::kTransfer}) {
-    Ring& ring = rings_[static_cast<size_t>(queue)];
+    Ring& ring = rings_[std::to_underlying(queue)];
     bool finished = false;
     while (ring.n > 0 && ring.entries[ring.first].number <= done[queue]) {
       finish(queue, ring, now_us);

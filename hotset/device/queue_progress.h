@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <utility>
 
 #include "hotset/device/device.h"
 
@@ -15,8 +16,8 @@ namespace hotset::device {
 struct Progress {
   std::array<int64_t, 2> n_done{};
 
-  int64_t& operator[](QueueId queue) { return n_done[static_cast<size_t>(queue)]; }
-  int64_t operator[](QueueId queue) const { return n_done[static_cast<size_t>(queue)]; }
+  int64_t& operator[](QueueId queue) { return n_done[std::to_underlying(queue)]; }
+  int64_t operator[](QueueId queue) const { return n_done[std::to_underlying(queue)]; }
   bool covers(const Progress& other) const {
     return n_done[0] >= other.n_done[0] && n_done[1] >= other.n_done[1];
   }
@@ -29,22 +30,22 @@ class QueueProgress {
  public:
   // One more entry of `queue`. What it returns is done when the entry is.
   Progress enqueue(QueueId queue) {
-    Progress& frontier = frontiers_[static_cast<size_t>(queue)];
+    Progress& frontier = frontiers_[std::to_underlying(queue)];
     ++frontier[queue];
     return frontier;
   }
   // What `queue` does from now on comes after `event`, a result of enqueue().
   void queue_waits(QueueId queue, const Progress& event) {
-    frontiers_[static_cast<size_t>(queue)].include(event);
+    frontiers_[std::to_underlying(queue)].include(event);
   }
   // The host has seen that `event` has happened.
   void host_saw(const Progress& event) { done_.include(event); }
   // The host has seen that `queue` is empty.
-  void host_saw_empty(QueueId queue) { done_.include(frontiers_[static_cast<size_t>(queue)]); }
+  void host_saw_empty(QueueId queue) { done_.include(frontiers_[std::to_underlying(queue)]); }
 
   bool is_done(const Progress& event) const { return done_.covers(event); }
   bool is_empty(QueueId queue) const {
-    return done_[queue] >= frontiers_[static_cast<size_t>(queue)][queue];
+    return done_[queue] >= frontiers_[std::to_underlying(queue)][queue];
   }
   const Progress& done() const { return done_; }
 

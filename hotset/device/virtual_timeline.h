@@ -5,6 +5,7 @@
 #define HOTSET_DEVICE_VIRTUAL_TIMELINE_H_
 
 #include <array>
+#include <utility>
 
 #include "hotset/device/device.h"
 
@@ -29,7 +30,7 @@ class VirtualTimeline {
   // What is queued later starts at `event_us` or after.
   void queue_waits(QueueId queue, double event_us);
   // When `queue` runs out of work.
-  double idle_us(QueueId queue) const { return free_us_[static_cast<size_t>(queue)]; }
+  double idle_us(QueueId queue) const { return free_us_[std::to_underlying(queue)]; }
 
  private:
   double host_us_ = 0;

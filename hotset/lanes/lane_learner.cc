@@ -5,7 +5,7 @@
 namespace hotset::lanes {
 
 LaneLearner::LaneLearner(LookupPlanner& planner)
-    : planner_(planner), groups_(static_cast<size_t>(planner.cache().n_groups())) {}
+    : planner_(planner), groups_(planner.cache().n_groups()) {}
 
 Status LaneLearner::start(int32_t group, double cpu_further_token) {
   of(group).cpu_further_token = cpu_further_token;

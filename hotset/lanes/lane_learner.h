@@ -56,8 +56,8 @@ class LaneLearner {
     double cpu_further_token = 0;
   };
 
-  Group& of(int32_t group) { return groups_[static_cast<size_t>(group)]; }
-  const Group& of(int32_t group) const { return groups_[static_cast<size_t>(group)]; }
+  Group& of(int32_t group) { return groups_[group]; }
+  const Group& of(int32_t group) const { return groups_[group]; }
 
   LookupPlanner& planner_;
   std::vector<Group> groups_;

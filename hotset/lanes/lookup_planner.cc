@@ -112,7 +112,7 @@ void LookupPlanner::choose_cpu_experts(const cache::Lookup& lookup, const Costed
   }
   if (share_) {
     plan.reason = SplitReason::kShare;
-    take(lookup.misses.first(static_cast<size_t>(share_->take(lookup))));
+    take(lookup.misses.first(share_->take(lookup)));
     if (rules_.cpu_limit != nullptr) {
       cpu_experts_.resize(rules_.cpu_limit->apply(ids, lookup.k, cpu_experts_));
     }
@@ -185,13 +185,13 @@ Status LookupPlanner::commit_streamed(const cache::Lookup& lookup, const CostedL
     n_streamed = slotless.size() - static_cast<size_t>(n_share);
   }
   for (const cache::Miss& miss : lookup.misses) {
-    n_pairs_of_[static_cast<size_t>(miss.expert)] = miss.n_pairs;
+    n_pairs_of_[miss.expert] = miss.n_pairs;
   }
   // Those with the most tokens; ties by expert, as the list comes.
   streamed_.assign(slotless.begin(), slotless.end());
   std::ranges::sort(streamed_, [&](int32_t a, int32_t b) {
-    const int32_t n_a = n_pairs_of_[static_cast<size_t>(a)];
-    const int32_t n_b = n_pairs_of_[static_cast<size_t>(b)];
+    const int32_t n_a = n_pairs_of_[a];
+    const int32_t n_b = n_pairs_of_[b];
     return n_a != n_b ? n_a > n_b : a < b;
   });
   cpu_experts_.assign(streamed_.begin() + static_cast<ptrdiff_t>(n_streamed), streamed_.end());
@@ -224,7 +224,7 @@ void LookupPlanner::note(const cache::Lookup& lookup, const PlannedLookup& plan)
     counts.cpu += plan.cpu.size();
   }
   if (!plan.is_streamed) {
-    all_on_cpu_share_[static_cast<size_t>(plan.layer)].observe(plan.all_on_cpu ? 1 : 0);
+    all_on_cpu_share_[plan.layer].observe(plan.all_on_cpu ? 1 : 0);
   }
   if (plan.n_tokens == 1) return;
   streamed_last_ = plan.is_streamed;
@@ -256,7 +256,7 @@ std::span<const int32_t> LookupPlanner::experts_ahead(int32_t layer, int32_t n_t
 
 bool LookupPlanner::expects_hits(int32_t layer, int32_t n_tokens) const {
   return n_tokens <= rules_.cache.most_in_batch() && !(n_tokens > 1 && streamed_last_) &&
-         all_on_cpu_share_[static_cast<size_t>(layer)].mean() <= 0.5;
+         all_on_cpu_share_[layer].mean() <= 0.5;
 }
 
 Status LookupPlanner::complete_fills() {

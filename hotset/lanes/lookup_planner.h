@@ -91,7 +91,7 @@ class LookupPlanner {
  private:
   LookupPlanner(cache::ExpertCache cache, const LookupRules& rules, SplitCosts costs);
 
-  FillLink& link(int32_t group) { return links_[link_of_[static_cast<size_t>(group)]]; }
+  FillLink& link(int32_t group) { return links_[link_of_[group]]; }
   SplitCosts::Moment moment(int32_t group);
   // Sets is_streamed, and the reason if it is.
   void decide_whether_streamed(const cache::Lookup& lookup, const CostedLookup& costed,

@@ -1,6 +1,7 @@
 #include "hotset/lanes/planned_lookup.h"
 
 #include <array>
+#include <utility>
 
 namespace hotset::lanes {
 
@@ -8,7 +9,7 @@ const char* split_label(Split split) {
   static constexpr std::array<const char*, kSplits> kLabels = {
       "plan: hits", "plan: uploads",    "plan: both",
       "plan: cpu",  "plan: all on cpu", "plan: streamed"};
-  return kLabels[static_cast<size_t>(split)];
+  return kLabels[std::to_underlying(split)];
 }
 
 std::string_view split_name(Split split) {
@@ -20,7 +21,7 @@ uint64_t cache::CacheCounts::* split_count(Split split) {
       &cache::CacheCounts::split_hits,       &cache::CacheCounts::split_uploads,
       &cache::CacheCounts::split_both,       &cache::CacheCounts::split_cpu,
       &cache::CacheCounts::split_all_on_cpu, &cache::CacheCounts::split_streamed};
-  return kMembers[static_cast<size_t>(split)];
+  return kMembers[std::to_underlying(split)];
 }
 
 uint64_t cache::CacheCounts::* reason_count(SplitReason reason) {
@@ -28,7 +29,7 @@ uint64_t cache::CacheCounts::* reason_count(SplitReason reason) {
   static constexpr std::array<uint64_t C::*, kSplitReasons> kMembers = {
       &C::why_nothing_missing, &C::why_share,           &C::why_costs,   &C::why_many_tokens,
       &C::why_most_experts,    &C::why_uploads_stopped, &C::why_no_slots};
-  return kMembers[static_cast<size_t>(reason)];
+  return kMembers[std::to_underlying(reason)];
 }
 
 cache::CacheCounts planned_counts(const PlannedLookup& plan, Bytes expert_bytes) {
@@ -55,7 +56,7 @@ std::string_view reason_name(SplitReason reason) {
   static constexpr std::array<std::string_view, kSplitReasons> kNames = {
       "nothing missing", "share",           "costs",   "many tokens",
       "most experts",    "uploads stopped", "no slots"};
-  return kNames[static_cast<size_t>(reason)];
+  return kNames[std::to_underlying(reason)];
 }
 
 }  // namespace hotset::lanes

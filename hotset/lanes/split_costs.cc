@@ -54,7 +54,7 @@ Result<SplitCosts> SplitCosts::create(std::span<const LaneCosts> costs,
   }
   SplitCosts result(max_misses);
   for (int32_t g = 0; g < cache.n_groups(); ++g) {
-    const LaneCosts& of_group = costs[static_cast<size_t>(g)];
+    const LaneCosts& of_group = costs[g];
     HOTSET_RETURN_IF_ERROR(validate(of_group));
     const cache::GroupSpec& spec = cache.spec(g);
     const Bytes expert_bytes = spec.bytes_per_expert();

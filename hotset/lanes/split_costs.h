@@ -93,8 +93,8 @@ class SplitCosts {
     worthless_.reserve(max_misses);
   }
 
-  Group& of(int32_t group) { return groups_[static_cast<size_t>(group)]; }
-  const Group& of(int32_t group) const { return groups_[static_cast<size_t>(group)]; }
+  Group& of(int32_t group) { return groups_[group]; }
+  const Group& of(int32_t group) const { return groups_[group]; }
   void list_misses(const Group& group, const cache::Lookup& lookup);
   double hit_us(const Group& group, const cache::Lookup& lookup) const;
   double all_on_cpu_us(const Group& group, const cache::Lookup& lookup) const;

@@ -217,7 +217,7 @@ Status Bench::compute(std::vector<std::vector<int32_t>>& left, int32_t n, bool o
       const auto sequence = static_cast<engine::SequenceId>(s);
       const int32_t first = engine_->next_position(sequence);
       for (int32_t i = 0; i < n_each; ++i) {
-        batch.push_back({.token = left[s][static_cast<size_t>(first + i)],
+        batch.push_back({.token = left[s][first + i],
                          .position = first + i,
                          .sequence = sequence,
                          .want_logits = i + 1 == n_each});

@@ -48,7 +48,7 @@ void BenchTokens::rewind() {
 
 std::vector<int32_t> BenchTokens::take(int32_t n) {
   std::vector<int32_t> taken;
-  taken.reserve(static_cast<size_t>(n));
+  taken.reserve(n);
   for (const int32_t id : begin_) {
     if (std::ssize(taken) < n) taken.push_back(id);
   }

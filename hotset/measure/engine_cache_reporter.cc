@@ -45,7 +45,7 @@ void ExpertUses::observe(int64_t layer, std::span<const int32_t> ids, int64_t n_
   for (const int32_t id : ids) {
     if (id < 0) continue;
     if (std::cmp_greater_equal(id, l.uses.size())) l.uses.resize(static_cast<size_t>(id) + 1);
-    l.uses[static_cast<size_t>(id)] += 1;
+    l.uses[id] += 1;
   }
   l.n_tokens += n_tokens;
   if (l.n_tokens < kHalfLifeTokens) return;

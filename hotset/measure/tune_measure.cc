@@ -197,9 +197,8 @@ Status TuneMeasure::generate() {
     forget_all(*engine_);
     std::vector<engine::BatchToken> batch;
     for (int32_t p = 0; p < n_prompt; ++p) {
-      batch.push_back({.token = passage.prompt[static_cast<size_t>(p)],
-                       .position = p,
-                       .want_logits = p + 1 == n_prompt});
+      batch.push_back(
+          {.token = passage.prompt[p], .position = p, .want_logits = p + 1 == n_prompt});
     }
     for (int32_t t = 0; t < n; ++t) {
       HOTSET_TRY(const auto result, engine_->decode(batch, keep_going));

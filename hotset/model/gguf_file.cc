@@ -58,7 +58,7 @@ std::string describe(const TensorInfo& tensor) {
   while (n_dims > 1 && tensor.ne[static_cast<size_t>(n_dims) - 1] == 1) --n_dims;
   std::string shape;
   for (int d = n_dims - 1; d >= 0; --d) {
-    shape += fmt::format("{}{}", tensor.ne[static_cast<size_t>(d)], d > 0 ? ", " : "");
+    shape += fmt::format("{}{}", tensor.ne[d], d > 0 ? ", " : "");
   }
   return fmt::format("[{}] {}", shape, ggml_type_name(tensor.type));
 }

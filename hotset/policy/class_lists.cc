@@ -2,8 +2,7 @@
 
 namespace hotset::policy {
 
-ClassLists::ClassLists(int32_t n_slots)
-    : n_slots_(n_slots), links_(static_cast<size_t>(n_slots + kClasses)) {
+ClassLists::ClassLists(int32_t n_slots) : n_slots_(n_slots), links_(n_slots + kClasses) {
   for (int32_t list = 0; list < kClasses; list++) {
     link(head(list)).previous = link(head(list)).next = head(list);
   }

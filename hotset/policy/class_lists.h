@@ -50,8 +50,8 @@ class ClassLists {
     ExpertIndex expert = -1;
   };
   int32_t head(int32_t list) const { return n_slots_ + list; }
-  Link& link(int32_t slot) { return links_[static_cast<size_t>(slot)]; }
-  const Link& link(int32_t slot) const { return links_[static_cast<size_t>(slot)]; }
+  Link& link(int32_t slot) { return links_[slot]; }
+  const Link& link(int32_t slot) const { return links_[slot]; }
 
   int32_t n_slots_;
   std::vector<Link> links_;  // [n_slots + kClasses]
@@ -71,7 +71,7 @@ int32_t ClassLists::choose(const NeededSlots& needed, const AgeOf& age_of,
   };
   std::array<Cursor, kClasses> cursors;
   for (int32_t list = 0; list < kClasses; list++) {
-    cursors[static_cast<size_t>(list)] = cursor_at(list, link(head(list)).next);
+    cursors[list] = cursor_at(list, link(head(list)).next);
   }
   size_t n = 0;
   for (; n < victims.size(); n++) {

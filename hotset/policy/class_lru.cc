@@ -20,7 +20,7 @@ double ClassLru::score_after_use(ExpertIndex expert) const {
 int32_t ClassLru::choose_victims(const NeededSlots& needed, std::span<Victim> victims) const {
   const auto age_of = [&](ExpertIndex expert) { return crf_.age(expert); };
   const int32_t n = lists_.choose(needed, age_of, victims);
-  for (Victim& victim : victims.first(static_cast<size_t>(n))) {
+  for (Victim& victim : victims.first(n)) {
     victim.score = score(victim.expert);
   }
   return n;

@@ -38,7 +38,7 @@ int32_t Crf::choose_victims(const NeededSlots& needed, std::span<Victim> victims
     int64_t key(ExpertIndex expert, int64_t) const { return policy.key(expert); }
   };
   const int32_t n = heaps_.choose(needed, Order{*this}, victims);
-  for (Victim& victim : victims.first(static_cast<size_t>(n))) {
+  for (Victim& victim : victims.first(n)) {
     victim.score = score(victim.expert);
   }
   return n;

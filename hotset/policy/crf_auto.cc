@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <utility>
 
 #include "hotset/base/random.h"
 #include "hotset/policy/class_lru.h"
@@ -50,8 +51,7 @@ CrfAuto::CrfAuto(const PolicyShape& shape)
     // Ascending, so that ties among ghosts go as they go among experts.
     std::sort(experts.begin(), experts.begin() + ghost.n_expert);
     for (size_t i = 0; i < n_sampled; i++) {
-      ghost_expert_of_[static_cast<size_t>(experts[i])] =
-          static_cast<int32_t>(sampled_experts_.size());
+      ghost_expert_of_[experts[i]] = static_cast<int32_t>(sampled_experts_.size());
       sampled_experts_.push_back(experts[i]);
     }
   }
@@ -86,7 +86,7 @@ int32_t CrfAuto::choose_victims(const NeededSlots& needed, std::span<Victim> vic
   const int32_t n = followed_ == Candidate::kClassLru
                         ? lists_.choose(needed, age_of, victims)
                         : heaps_.choose(needed, order(needed.layer_index), victims);
-  for (Victim& victim : victims.first(static_cast<size_t>(n))) {
+  for (Victim& victim : victims.first(n)) {
     victim.score = score(victim.expert);
   }
   return n;
@@ -119,7 +119,7 @@ Candidate CrfAuto::Judged::best() const {
 }
 
 double CrfAuto::Judged::rate(Candidate candidate) const {
-  return selected > 0 ? hits[static_cast<size_t>(candidate)] / selected : 0;
+  return selected > 0 ? hits[std::to_underlying(candidate)] / selected : 0;
 }
 
 void CrfAuto::Judged::decay(double factor) {
@@ -133,7 +133,7 @@ void CrfAuto::on_lookup(int32_t layer_index, std::span<const Use> uses) {
   sampled_uses_.clear();
   for (const Use& use : uses) {
     bank_.use(layer_index, use.expert);
-    const int32_t ghost_expert = ghost_expert_of_[static_cast<size_t>(use.expert)];
+    const int32_t ghost_expert = ghost_expert_of_[use.expert];
     if (ghost_expert >= 0) sampled_uses_.push_back(ghost_expert);
     if (use.slot != kNoSlot) {
       lists_.remove(use.slot);
@@ -143,13 +143,13 @@ void CrfAuto::on_lookup(int32_t layer_index, std::span<const Use> uses) {
 }
 
 void CrfAuto::on_insert(ExpertIndex expert, int32_t slot) {
-  slot_of_[static_cast<size_t>(expert)] = slot;
+  slot_of_[expert] = slot;
   lists_.append(expert, slot, ClassLists::class_of(bank_.class_crf(expert)));
   if (followed_ != Candidate::kClassLru) heaps_.insert(expert, slot, order(0).key(expert));
 }
 
 void CrfAuto::on_evict(ExpertIndex expert, int32_t slot) {
-  slot_of_[static_cast<size_t>(expert)] = kNoSlot;
+  slot_of_[expert] = kNoSlot;
   lists_.remove(slot);
   if (followed_ != Candidate::kClassLru) heaps_.erase(expert);
 }
@@ -200,7 +200,7 @@ void CrfAuto::follow(Candidate candidate) {
   heaps_.clear();
   if (candidate == Candidate::kClassLru) return;
   for (ExpertIndex expert = 0; expert < shape_.n_experts(); expert++) {
-    const int32_t slot = slot_of_[static_cast<size_t>(expert)];
+    const int32_t slot = slot_of_[expert];
     if (slot != kNoSlot) heaps_.insert(expert, slot, order(0).key(expert));
   }
 }

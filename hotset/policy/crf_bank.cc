@@ -7,7 +7,7 @@ namespace hotset::policy {
 
 CrfBank::CrfBank(int32_t n_layers, int32_t n_expert)
     : n_expert_(n_expert),
-      clocks_(static_cast<size_t>(n_layers)),
+      clocks_(n_layers),
       entries_(static_cast<size_t>(n_layers) * static_cast<size_t>(n_expert)) {
   // One table of fractions serves all half-lives.
   static_assert(
@@ -67,7 +67,7 @@ int64_t CrfBank::key(CrfEstimate estimate, ExpertIndex expert) const {
 }
 
 void CrfBank::use(int32_t layer_index, ExpertIndex expert) {
-  Entry& entry = entries_[static_cast<size_t>(expert)];
+  Entry& entry = entries_[expert];
   const int64_t now = clock(layer_index);
   for (size_t i = 0; i < kHalfLives.size(); i++) entry.crf[i] = crf_after_use(i, entry, now);
   entry.last_use = now;

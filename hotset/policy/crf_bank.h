@@ -26,7 +26,7 @@ class CrfBank {
   // Requires: both > 0.
   CrfBank(int32_t n_layers, int32_t n_expert);
 
-  int64_t clock(int32_t layer_index) const { return clocks_[static_cast<size_t>(layer_index)]; }
+  int64_t clock(int32_t layer_index) const { return clocks_[layer_index]; }
   int32_t layer_of(ExpertIndex expert) const { return expert / n_expert_; }
   int64_t last_use(ExpertIndex expert) const { return at(expert).last_use; }
   int64_t age(ExpertIndex expert) const { return clock(layer_of(expert)) - last_use(expert); }
@@ -43,9 +43,7 @@ class CrfBank {
 
   // Requires: the expert is of the layer.
   void use(int32_t layer_index, ExpertIndex expert);
-  void advance(int32_t layer_index, int32_t n_tokens) {
-    clocks_[static_cast<size_t>(layer_index)] += n_tokens;
-  }
+  void advance(int32_t layer_index, int32_t n_tokens) { clocks_[layer_index] += n_tokens; }
 
   static constexpr int32_t kBlendDecayTokens = 16;
 
@@ -66,7 +64,7 @@ class CrfBank {
     const auto i = static_cast<size_t>(estimate);
     return i < kIndex16 ? i : i + 1;
   }
-  const Entry& at(ExpertIndex expert) const { return entries_[static_cast<size_t>(expert)]; }
+  const Entry& at(ExpertIndex expert) const { return entries_[expert]; }
   // 2^(-age / kHalfLives[i]) in float32.
   float decay(size_t i, int64_t age) const;
   float crf_after_use(size_t i, const Entry& entry, int64_t now) const {
@@ -105,7 +103,7 @@ class BankOrder {
         experts_(experts) {}
 
   int64_t key(ExpertIndex expert, int64_t = 0) const {
-    return bank_.key(estimate_, experts_.empty() ? expert : experts_[static_cast<size_t>(expert)]);
+    return bank_.key(estimate_, experts_.empty() ? expert : experts_[expert]);
   }
 
   double value(int32_t layer_index, int64_t key) const {

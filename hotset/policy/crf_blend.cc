@@ -25,7 +25,7 @@ double CrfBlend::score_after_use(ExpertIndex expert) const {
 
 int32_t CrfBlend::choose_victims(const NeededSlots& needed, std::span<Victim> victims) const {
   const int32_t n = heaps_.choose(needed, order(needed.layer_index), victims);
-  for (Victim& victim : victims.first(static_cast<size_t>(n))) {
+  for (Victim& victim : victims.first(n)) {
     victim.score = score(victim.expert);
   }
   return n;

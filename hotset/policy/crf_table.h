@@ -22,7 +22,7 @@ class CrfTable {
   int32_t half_life_tokens() const { return half_life_; }
   int32_t layer_of(ExpertIndex expert) const { return expert / n_expert_; }
   // Tokens that the layer has seen.
-  int64_t clock(int32_t layer_index) const { return clocks_[static_cast<size_t>(layer_index)]; }
+  int64_t clock(int32_t layer_index) const { return clocks_[layer_index]; }
   // Clock of the expert's layer at its last use; 0 before the first.
   int64_t last_use(ExpertIndex expert) const { return at(expert).last_use; }
   int64_t age(ExpertIndex expert) const { return clock(layer_of(expert)) - last_use(expert); }
@@ -38,14 +38,12 @@ class CrfTable {
 
   // Requires: the expert is of the layer.
   void use(int32_t layer_index, ExpertIndex expert) {
-    Entry& entry = entries_[static_cast<size_t>(expert)];
+    Entry& entry = entries_[expert];
     const int64_t now = clock(layer_index);
     entry.crf = entry.crf * decay(now - entry.last_use) + 1.0F;
     entry.last_use = now;
   }
-  void advance(int32_t layer_index, int32_t n_tokens) {
-    clocks_[static_cast<size_t>(layer_index)] += n_tokens;
-  }
+  void advance(int32_t layer_index, int32_t n_tokens) { clocks_[layer_index] += n_tokens; }
 
   // 2^(-age / half-life) in float32, the same on every machine. Requires: age >= 0.
   float decay(int64_t age_tokens) const {
@@ -66,7 +64,7 @@ class CrfTable {
     float crf = 0;
     int64_t last_use = 0;
   };
-  const Entry& at(ExpertIndex expert) const { return entries_[static_cast<size_t>(expert)]; }
+  const Entry& at(ExpertIndex expert) const { return entries_[expert]; }
 
   int32_t n_expert_;
   int32_t half_life_;

@@ -4,8 +4,7 @@
 
 namespace hotset::policy {
 
-RecordedFuture::RecordedFuture(int32_t n_experts)
-    : uses_(static_cast<size_t>(n_experts)), cursor_(static_cast<size_t>(n_experts)) {}
+RecordedFuture::RecordedFuture(int32_t n_experts) : uses_(n_experts), cursor_(n_experts) {}
 
 Status RecordedFuture::append(std::span<const ExpertIndex> experts) {
   if (n_lookups_ >= std::numeric_limits<uint32_t>::max()) {
@@ -21,7 +20,7 @@ Status RecordedFuture::append(std::span<const ExpertIndex> experts) {
   }
   const auto lookup = static_cast<uint32_t>(n_lookups_);
   for (const ExpertIndex expert : experts) {
-    std::vector<RecordedUse>& uses = uses_[static_cast<size_t>(expert)];
+    std::vector<RecordedUse>& uses = uses_[expert];
     if (uses.empty() || uses.back().lookup != lookup) uses.push_back({.lookup = lookup});
   }
   n_lookups_++;
@@ -74,8 +73,8 @@ void RecordedFuture::rank_uses() {
 }
 
 NextUse RecordedFuture::next_use(ExpertIndex expert) const {
-  const std::vector<RecordedUse>& uses = uses_[static_cast<size_t>(expert)];
-  size_t& cursor = cursor_[static_cast<size_t>(expert)];
+  const std::vector<RecordedUse>& uses = uses_[expert];
+  size_t& cursor = cursor_[expert];
   while (cursor < uses.size() && uses[cursor].lookup <= now_) cursor++;
   if (cursor == uses.size()) return {};
   return {uses[cursor].lookup, uses[cursor].rank};

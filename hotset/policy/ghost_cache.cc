@@ -1,13 +1,14 @@
 #include "hotset/policy/ghost_cache.h"
 
 #include <array>
+#include <utility>
 
 namespace hotset::policy {
 
 std::string_view candidate_name(Candidate candidate) {
   constexpr std::array<std::string_view, kCandidates> kNames = {
       "class_lru", "crf:2", "crf:8", "crf:32", "crf:128", "crf-blend"};
-  return kNames[static_cast<size_t>(candidate)];
+  return kNames[std::to_underlying(candidate)];
 }
 
 CrfEstimate estimate_of(Candidate candidate) {
@@ -21,30 +22,30 @@ GhostCache::GhostCache(Candidate candidate, const PolicyShape& shape, const CrfB
       experts_(experts),
       n_slots_(shape.n_slots),
       slot_of_(static_cast<size_t>(shape.n_experts()), kNoSlot),
-      stamps_(static_cast<size_t>(shape.n_slots)),
-      victims_(static_cast<size_t>(shape.n_expert)) {
+      stamps_(shape.n_slots),
+      victims_(shape.n_expert) {
   if (candidate == Candidate::kClassLru) {
     lists_.emplace(shape.n_slots);
   } else {
     heaps_.emplace(shape.n_layers, shape.n_expert, shape.n_slots);
   }
-  misses_.reserve(static_cast<size_t>(shape.n_expert));
+  misses_.reserve(shape.n_expert);
 }
 
 float GhostCache::class_crf(int32_t ghost_expert) const {
-  return bank_.class_crf(experts_[static_cast<size_t>(ghost_expert)]);
+  return bank_.class_crf(experts_[ghost_expert]);
 }
 
 int32_t GhostCache::promote(std::span<const int32_t> uses) {
   stamp_++;
   misses_.clear();
   for (const int32_t expert : uses) {
-    const int32_t slot = slot_of_[static_cast<size_t>(expert)];
+    const int32_t slot = slot_of_[expert];
     if (slot == kNoSlot) {
       misses_.push_back(expert);
       continue;
     }
-    stamps_[static_cast<size_t>(slot)] = stamp_;
+    stamps_[slot] = stamp_;
     if (lists_) {
       lists_->remove(slot);
       lists_->append(expert, slot, ClassLists::class_of(class_crf(expert)));
@@ -54,8 +55,8 @@ int32_t GhostCache::promote(std::span<const int32_t> uses) {
 }
 
 void GhostCache::insert(int32_t ghost_expert, int32_t slot) {
-  slot_of_[static_cast<size_t>(ghost_expert)] = slot;
-  stamps_[static_cast<size_t>(slot)] = stamp_;
+  slot_of_[ghost_expert] = slot;
+  stamps_[slot] = stamp_;
   if (lists_) {
     lists_->append(ghost_expert, slot, ClassLists::class_of(class_crf(ghost_expert)));
   } else {
@@ -68,9 +69,7 @@ void GhostCache::insert(int32_t ghost_expert, int32_t slot) {
 int32_t GhostCache::choose(const RankedLookup& planned, std::span<Victim> victims) const {
   const NeededSlots needed = {stamps_, stamp_, planned.layer_index};
   if (lists_) {
-    const auto age_of = [&](ExpertIndex expert) {
-      return bank_.age(experts_[static_cast<size_t>(expert)]);
-    };
+    const auto age_of = [&](ExpertIndex expert) { return bank_.age(experts_[expert]); };
     return lists_->choose(needed, age_of, victims);
   }
   return heaps_->choose(needed, BankOrder(bank_, estimate_of(candidate_), planned, experts_),
@@ -84,8 +83,8 @@ int32_t GhostCache::lookup(const RankedLookup& planned, std::span<const int32_t>
   if (placed == misses_.size()) return n_hits;
   const std::span<Victim> wanted = std::span(victims_).first(misses_.size() - placed);
   const int32_t n = choose(planned, wanted);
-  for (const Victim& victim : wanted.first(static_cast<size_t>(n))) {
-    slot_of_[static_cast<size_t>(victim.expert)] = kNoSlot;
+  for (const Victim& victim : wanted.first(n)) {
+    slot_of_[victim.expert] = kNoSlot;
     if (lists_) {
       lists_->remove(victim.slot);
     } else {

@@ -7,7 +7,7 @@ namespace hotset::policy {
 Lru::Lru(const PolicyShape& shape)
     : crf_(shape.n_layers, shape.n_expert, kScoreHalfLifeTokens),
       heap_(1, shape.n_experts(), shape.n_slots),
-      last_use_(static_cast<size_t>(shape.n_experts())) {}
+      last_use_(shape.n_experts()) {}
 
 double Lru::score(ExpertIndex expert) const { return crf_.uses_per_token(crf_.decayed(expert)); }
 
@@ -20,10 +20,10 @@ int32_t Lru::choose_victims(const NeededSlots& needed, std::span<Victim> victims
     std::span<const int64_t> last_use;
     double value(int32_t, int64_t key) const { return static_cast<double>(key); }
     double rank(int32_t, double value) const { return value; }
-    int64_t key(ExpertIndex expert, int64_t) const { return last_use[static_cast<size_t>(expert)]; }
+    int64_t key(ExpertIndex expert, int64_t) const { return last_use[expert]; }
   };
   const int32_t n = heap_.choose(needed, Order{last_use_}, victims);
-  for (Victim& victim : victims.first(static_cast<size_t>(n))) {
+  for (Victim& victim : victims.first(n)) {
     victim.score = score(victim.expert);
   }
   return n;
@@ -40,12 +40,12 @@ void Lru::on_lookup(int32_t layer_index, std::span<const Use> uses) {
   lookup_++;
   for (const Use& use : uses) {
     crf_.use(layer_index, use.expert);
-    last_use_[static_cast<size_t>(use.expert)] = lookup_;
+    last_use_[use.expert] = lookup_;
   }
 }
 
 void Lru::on_insert(ExpertIndex expert, int32_t slot) {
-  heap_.insert(expert, slot, last_use_[static_cast<size_t>(expert)]);
+  heap_.insert(expert, slot, last_use_[expert]);
 }
 
 void Lru::on_evict(ExpertIndex expert, int32_t) { heap_.erase(expert); }

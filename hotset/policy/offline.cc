@@ -29,7 +29,7 @@ Belady::Belady(const PolicyShape& shape, const NextUseOracle& future, Admission 
     : future_(future),
       admission_(admission),
       heap_(1, shape.n_experts(), shape.n_slots),
-      next_use_(static_cast<size_t>(shape.n_experts())) {}
+      next_use_(shape.n_experts()) {}
 
 double Belady::worth(const NextUse& next_use) const {
   if (next_use.lookup == kNeverUsed) return 0;
@@ -37,9 +37,7 @@ double Belady::worth(const NextUse& next_use) const {
   return 1.0 / (lookups + std::ldexp(static_cast<double>(rank_of(next_use)), -kRankBits));
 }
 
-double Belady::score(ExpertIndex expert) const {
-  return worth(next_use_[static_cast<size_t>(expert)]);
-}
+double Belady::score(ExpertIndex expert) const { return worth(next_use_[expert]); }
 
 double Belady::score_after_use(ExpertIndex expert) const { return worth(future_.next_use(expert)); }
 
@@ -51,7 +49,7 @@ int32_t Belady::choose_victims(const NeededSlots& needed, std::span<Victim> vict
     int64_t key(ExpertIndex, int64_t stored_key) const { return stored_key; }
   };
   const int32_t n = heap_.choose(needed, Order{}, victims);
-  for (Victim& victim : victims.first(static_cast<size_t>(n))) {
+  for (Victim& victim : victims.first(n)) {
     victim.score = score(victim.expert);
   }
   return n;
@@ -61,11 +59,11 @@ bool Belady::admits(ExpertIndex expert, const Victim* victim) const {
   if (admission_ == Admission::kAlways) return true;
   const NextUse next_use = future_.next_use(expert);
   if (victim == nullptr) return next_use.lookup != kNeverUsed;
-  return next_use < next_use_[static_cast<size_t>(victim->expert)];
+  return next_use < next_use_[victim->expert];
 }
 
 std::string Belady::explain(const Victim& victim) const {
-  const uint64_t next_use = next_use_[static_cast<size_t>(victim.expert)].lookup;
+  const uint64_t next_use = next_use_[victim.expert].lookup;
   if (next_use == kNeverUsed) return "never used again";
   return fmt::format("its next use is the farthest of all slots not needed: lookup {}", next_use);
 }
@@ -78,13 +76,13 @@ std::string Belady::explain() const {
 void Belady::on_lookup(int32_t, std::span<const Use> uses) {
   for (const Use& use : uses) {
     const NextUse next_use = future_.next_use(use.expert);
-    next_use_[static_cast<size_t>(use.expert)] = next_use;
+    next_use_[use.expert] = next_use;
     if (use.slot != kNoSlot) heap_.update(use.expert, key_of(next_use));
   }
 }
 
 void Belady::on_insert(ExpertIndex expert, int32_t slot) {
-  heap_.insert(expert, slot, key_of(next_use_[static_cast<size_t>(expert)]));
+  heap_.insert(expert, slot, key_of(next_use_[expert]));
 }
 
 void Belady::on_evict(ExpertIndex expert, int32_t) { heap_.erase(expert); }

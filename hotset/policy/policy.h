@@ -43,7 +43,7 @@ struct NeededSlots {
   uint64_t stamp = 0;
   int32_t layer_index = 0;  // of the lookup
 
-  bool contains(int32_t slot) const { return stamps[static_cast<size_t>(slot)] == stamp; }
+  bool contains(int32_t slot) const { return stamps[slot] == stamp; }
 };
 
 // One distinct expert of a lookup.

@@ -203,7 +203,7 @@ TEST_P(PolicyConformance, ScoresAreExpectedUsesPerToken) {
         {0, 1, i % 4 == 0 ? std::vector<ExpertIndex>{0, 1} : std::vector<ExpertIndex>{0}});
   }
   const auto subject = make(shape, lookups);
-  for (int i = 0; i < 996; i++) step(*subject, lookups[static_cast<size_t>(i)]);
+  for (int i = 0; i < 996; i++) step(*subject, lookups[i]);
   const std::string name = GetParam();
   if (name == "unbounded") return;  // it has no scores
   const Policy& policy = *subject->policy;

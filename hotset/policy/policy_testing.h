@@ -78,7 +78,7 @@ inline std::vector<uint64_t> profile_of(const PolicyShape& shape,
                                         const std::vector<TestLookup>& lookups) {
   std::vector<uint64_t> profile(static_cast<size_t>(shape.n_experts()));
   for (const TestLookup& lookup : lookups) {
-    for (const ExpertIndex expert : lookup.experts) profile[static_cast<size_t>(expert)]++;
+    for (const ExpertIndex expert : lookup.experts) profile[expert]++;
   }
   return profile;
 }
@@ -99,7 +99,7 @@ class TestCache {
         policy_(policy),
         expert_in_(static_cast<size_t>(shape.n_slots), -1),
         slot_of_(static_cast<size_t>(shape.n_experts()), kNoSlot),
-        stamps_(static_cast<size_t>(shape.n_slots)) {}
+        stamps_(shape.n_slots) {}
 
   struct Options {
     size_t max_inserts = SIZE_MAX;  // how many misses may get a slot
@@ -121,7 +121,7 @@ class TestCache {
                              ? std::pair(-policy_.score_after_use(expert), -expert)
                              : std::pair(static_cast<double>(expert), -expert));
       } else {
-        stamps_[static_cast<size_t>(slot)] = stamp_;
+        stamps_[slot] = stamp_;
         outcome.hits.push_back(expert);
       }
     }
@@ -156,16 +156,16 @@ class TestCache {
 
   void insert(ExpertIndex expert, int32_t slot) {
     HOTSET_CHECK(expert_in(slot) < 0 && slot_of(expert) == kNoSlot);
-    expert_in_[static_cast<size_t>(slot)] = expert;
-    slot_of_[static_cast<size_t>(expert)] = slot;
+    expert_in_[slot] = expert;
+    slot_of_[expert] = slot;
     policy_.on_insert(expert, slot);
   }
 
   void evict(int32_t slot) {
     const ExpertIndex expert = expert_in(slot);
     HOTSET_CHECK(expert >= 0);
-    expert_in_[static_cast<size_t>(slot)] = -1;
-    slot_of_[static_cast<size_t>(expert)] = kNoSlot;
+    expert_in_[slot] = -1;
+    slot_of_[expert] = kNoSlot;
     policy_.on_evict(expert, slot);
   }
 
@@ -174,19 +174,19 @@ class TestCache {
     std::vector<Victim> found(n);
     const int32_t n_found = policy_.choose_victims({stamps_, stamp_, layer_index}, found);
     HOTSET_CHECK(n_found >= 0 && static_cast<size_t>(n_found) <= n);
-    found.resize(static_cast<size_t>(n_found));
+    found.resize(n_found);
     std::set<int32_t> slots;
     for (const Victim& victim : found) {
       HOTSET_CHECK(victim.slot >= 0 && victim.slot < shape_.n_slots);
-      HOTSET_CHECK(stamps_[static_cast<size_t>(victim.slot)] != stamp_);
+      HOTSET_CHECK(stamps_[victim.slot] != stamp_);
       HOTSET_CHECK(victim.expert >= 0 && expert_in(victim.slot) == victim.expert);
       HOTSET_CHECK(slots.insert(victim.slot).second);
     }
     return found;
   }
 
-  int32_t slot_of(ExpertIndex expert) const { return slot_of_[static_cast<size_t>(expert)]; }
-  ExpertIndex expert_in(int32_t slot) const { return expert_in_[static_cast<size_t>(slot)]; }
+  int32_t slot_of(ExpertIndex expert) const { return slot_of_[expert]; }
+  ExpertIndex expert_in(int32_t slot) const { return expert_in_[slot]; }
   int32_t n_resident() const {
     return static_cast<int32_t>(
         std::ranges::count_if(expert_in_, [](ExpertIndex expert) { return expert >= 0; }));
@@ -216,8 +216,8 @@ class NaivePolicy : public Policy {
       : name_(name.substr(0, name.find(':'))),
         shape_(config.shape),
         future_(config.future),
-        clocks_(static_cast<size_t>(shape_.n_layers)),
-        experts_(static_cast<size_t>(shape_.n_experts())) {
+        clocks_(shape_.n_layers),
+        experts_(shape_.n_experts()) {
     if (name_ == "crf") {
       half_life_ = name.find(':') == name.npos ? kDefaultCrfHalfLifeTokens
                                                : std::stoi(std::string(name.substr(4)));
@@ -227,8 +227,8 @@ class NaivePolicy : public Policy {
       std::vector<ExpertIndex> order;
       for (ExpertIndex expert = 0; expert < shape_.n_experts(); expert++) order.push_back(expert);
       std::ranges::sort(order, [&](ExpertIndex a, ExpertIndex b) {
-        const uint64_t uses_a = config.profile[static_cast<size_t>(a)];
-        const uint64_t uses_b = config.profile[static_cast<size_t>(b)];
+        const uint64_t uses_a = config.profile[a];
+        const uint64_t uses_b = config.profile[b];
         return uses_a != uses_b ? uses_a > uses_b : a < b;
       });
       hot_.insert(order.begin(), order.begin() + shape_.n_slots);
@@ -288,7 +288,7 @@ class NaivePolicy : public Policy {
       for (const int32_t half_life : half_lives_) {
         expert.crf[half_life] = crf_now(use.expert, half_life) + 1.0F;
       }
-      expert.last_use = clocks_[static_cast<size_t>(layer_index)];
+      expert.last_use = clocks_[layer_index];
       expert.last_lookup = lookup_;
       if (future_ != nullptr) expert.next_use = future_->next_use(use.expert);
       if (use.slot != kNoSlot) expert.promoted = ++promotions_;
@@ -300,7 +300,7 @@ class NaivePolicy : public Policy {
   }
   void on_evict(ExpertIndex expert, int32_t) override { of(expert).slot = kNoSlot; }
   void on_advance(int32_t layer_index, int32_t n_tokens) override {
-    clocks_[static_cast<size_t>(layer_index)] += n_tokens;
+    clocks_[layer_index] += n_tokens;
     n_tokens_ = n_tokens;
   }
 
@@ -313,11 +313,11 @@ class NaivePolicy : public Policy {
     int32_t slot = kNoSlot;
     int64_t promoted = 0;
   };
-  Expert& of(ExpertIndex expert) { return experts_[static_cast<size_t>(expert)]; }
-  const Expert& of(ExpertIndex expert) const { return experts_[static_cast<size_t>(expert)]; }
+  Expert& of(ExpertIndex expert) { return experts_[expert]; }
+  const Expert& of(ExpertIndex expert) const { return experts_[expert]; }
 
   int64_t age(ExpertIndex expert) const {
-    return clocks_[static_cast<size_t>(expert / shape_.n_expert)] - of(expert).last_use;
+    return clocks_[expert / shape_.n_expert] - of(expert).last_use;
   }
   float crf_at_use(ExpertIndex expert, int32_t half_life) const {
     const auto found = of(expert).crf.find(half_life);

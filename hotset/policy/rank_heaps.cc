@@ -7,19 +7,19 @@ namespace hotset::policy {
 RankHeaps::RankHeaps(int32_t n_heaps, int32_t experts_per_heap, int32_t n_slots)
     : experts_per_heap_(experts_per_heap),
       heap_capacity_(std::min(experts_per_heap, n_slots)),
-      n_nodes_(static_cast<size_t>(n_heaps)),
+      n_nodes_(n_heaps),
       nodes_(static_cast<size_t>(n_heaps) * static_cast<size_t>(heap_capacity_)),
       position_(static_cast<size_t>(n_heaps) * static_cast<size_t>(experts_per_heap)),
       root_values_(static_cast<size_t>(n_heaps), kEmpty),
       changed_((static_cast<size_t>(n_heaps) + 63) / 64),
       ranks_((static_cast<size_t>(n_heaps) + kBlock - 1) / kBlock * kBlock, kEmpty),
       block_mins_(ranks_.size() / kBlock, kEmpty) {
-  aside_.reserve(static_cast<size_t>(n_slots));
+  aside_.reserve(n_slots);
 }
 
 void RankHeaps::place(Node* nodes, int32_t position, const Node& node) const {
   nodes[position] = node;
-  position_[static_cast<size_t>(node.expert)] = position;
+  position_[node.expert] = position;
 }
 
 void RankHeaps::sift_up(Node* nodes, int32_t position, const Node& node) const {
@@ -60,7 +60,7 @@ void RankHeaps::sift_down(Node* nodes, int32_t n, int32_t position, const Node& 
 }
 
 void RankHeaps::put_aside(const Node& node) const {
-  position_[static_cast<size_t>(node.expert)] = -1 - static_cast<int32_t>(aside_.size());
+  position_[node.expert] = -1 - static_cast<int32_t>(aside_.size());
   aside_.push_back(node);
 }
 
@@ -70,14 +70,14 @@ void RankHeaps::return_aside() const {
 }
 
 void RankHeaps::push(int32_t heap, const Node& node) const {
-  const int32_t position = n_nodes_[static_cast<size_t>(heap)]++;
+  const int32_t position = n_nodes_[heap]++;
   sift_up(nodes_of(heap), position, node);
   mark_changed(heap);
 }
 
 void RankHeaps::pop_root(int32_t heap) const {
   Node* nodes = nodes_of(heap);
-  const int32_t n = --n_nodes_[static_cast<size_t>(heap)];
+  const int32_t n = --n_nodes_[heap];
   if (n > 0) sift_down(nodes, n, 0, nodes[n]);
   mark_changed(heap);
 }
@@ -90,12 +90,12 @@ void RankHeaps::update(ExpertIndex expert, int64_t key) {
   return_aside();
   const int32_t heap = expert / experts_per_heap_;
   Node* nodes = nodes_of(heap);
-  const int32_t position = position_[static_cast<size_t>(expert)];
+  const int32_t position = position_[expert];
   const Node node = {key, expert, nodes[position].slot};
   if (position > 0 && before(node, nodes[(position - 1) / kChildren])) {
     sift_up(nodes, position, node);
   } else {
-    sift_down(nodes, n_nodes_[static_cast<size_t>(heap)], position, node);
+    sift_down(nodes, n_nodes_[heap], position, node);
   }
   mark_changed(heap);
 }
@@ -103,15 +103,15 @@ void RankHeaps::update(ExpertIndex expert, int64_t key) {
 void RankHeaps::erase(ExpertIndex expert) {
   const int32_t heap = expert / experts_per_heap_;
   Node* nodes = nodes_of(heap);
-  const int32_t position = position_[static_cast<size_t>(expert)];
+  const int32_t position = position_[expert];
   if (position < 0) {
     const auto place_aside = static_cast<size_t>(-1 - position);
     aside_[place_aside] = aside_.back();
-    position_[static_cast<size_t>(aside_[place_aside].expert)] = position;
+    position_[aside_[place_aside].expert] = position;
     aside_.pop_back();
     return;
   }
-  const int32_t n = --n_nodes_[static_cast<size_t>(heap)];
+  const int32_t n = --n_nodes_[heap];
   mark_changed(heap);
   if (position == n) return;
   const Node last = nodes[n];

@@ -74,8 +74,7 @@ class RankHeaps {
   void return_aside() const;
   template <typename Order>
   void update_root(int32_t heap, const Order& order) const {
-    root_values_[static_cast<size_t>(heap)] =
-        n_nodes_[static_cast<size_t>(heap)] > 0 ? order.value(heap, nodes_of(heap)->key) : kEmpty;
+    root_values_[heap] = n_nodes_[heap] > 0 ? order.value(heap, nodes_of(heap)->key) : kEmpty;
   }
   template <typename Order>
   void update_roots(const Order& order) const;
@@ -118,7 +117,7 @@ template <typename Order>
 void RankHeaps::rank_roots(const Order& order) const {
   const auto n_heaps = static_cast<int32_t>(n_nodes_.size());
   for (int32_t heap = 0; heap < n_heaps; heap++) {
-    ranks_[static_cast<size_t>(heap)] = order.rank(heap, root_values_[static_cast<size_t>(heap)]);
+    ranks_[heap] = order.rank(heap, root_values_[heap]);
   }
   for (size_t block = 0; block < block_mins_.size(); block++) find_block_min(block);
 }
@@ -152,12 +151,12 @@ int32_t RankHeaps::choose(const NeededSlots& needed, const Order& order,
   while (n < victims.size()) {
     const int32_t heap = smallest_root();
     if (heap < 0) break;
-    const double rank = ranks_[static_cast<size_t>(heap)];
+    const double rank = ranks_[heap];
     Node root = *nodes_of(heap);
     const int64_t key = needed.contains(root.slot) ? root.key : order.key(root.expert, root.key);
     if (key != root.key) {
       root.key = key;
-      sift_down(nodes_of(heap), n_nodes_[static_cast<size_t>(heap)], 0, root);
+      sift_down(nodes_of(heap), n_nodes_[heap], 0, root);
     } else {
       if (!needed.contains(root.slot)) {
         victims[n++] = {.slot = root.slot, .expert = root.expert, .rank = rank};
@@ -166,7 +165,7 @@ int32_t RankHeaps::choose(const NeededSlots& needed, const Order& order,
       put_aside(root);
     }
     update_root(heap, order);
-    ranks_[static_cast<size_t>(heap)] = order.rank(heap, root_values_[static_cast<size_t>(heap)]);
+    ranks_[heap] = order.rank(heap, root_values_[heap]);
     find_block_min(static_cast<size_t>(heap) / kBlock);
   }
   return static_cast<int32_t>(n);

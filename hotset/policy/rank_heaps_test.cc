@@ -16,10 +16,8 @@ struct TestOrder {
   const std::vector<int64_t>& keys;
   const std::vector<int64_t>& offsets;
 
-  int64_t key(ExpertIndex expert, int64_t) const { return keys[static_cast<size_t>(expert)]; }
-  double value(int32_t heap, int64_t key) const {
-    return static_cast<double>(key - offsets[static_cast<size_t>(heap)]);
-  }
+  int64_t key(ExpertIndex expert, int64_t) const { return keys[expert]; }
+  double value(int32_t heap, int64_t key) const { return static_cast<double>(key - offsets[heap]); }
   double rank(int32_t, double value) const { return value; }
 };
 
@@ -41,7 +39,7 @@ TEST(RankHeaps, ChoosesAsSortingDoes) {
     std::vector<uint64_t> stamps(static_cast<size_t>(n_slots));
     for (uint64_t step = 1; step < 1500; step++) {
       const auto expert = static_cast<ExpertIndex>(random.below(static_cast<uint64_t>(n_experts)));
-      int64_t& key = keys[static_cast<size_t>(expert)];
+      int64_t& key = keys[expert];
       const auto change = static_cast<int64_t>(random.below(6));  // ties are common
       switch (random.below(5)) {
         case 0:
@@ -70,14 +68,14 @@ TEST(RankHeaps, ChoosesAsSortingDoes) {
           break;
         default: {
           const int32_t heap = expert / per_heap;
-          offsets[static_cast<size_t>(heap)] += change;
+          offsets[heap] += change;
           heaps.touch(heap);
         }
       }
       if (round == 7 && step == 700) {
         heaps.clear();
         for (const auto& [held, slot] : contained) {
-          heaps.insert(held, slot, keys[static_cast<size_t>(held)]);
+          heaps.insert(held, slot, keys[held]);
         }
       }
       for (uint64_t& stamp : stamps) {
@@ -86,8 +84,8 @@ TEST(RankHeaps, ChoosesAsSortingDoes) {
       const TestOrder order{keys, offsets};
       std::vector<std::pair<double, ExpertIndex>> expected;
       for (const auto& [held, slot] : contained) {
-        if (stamps[static_cast<size_t>(slot)] == step) continue;
-        expected.push_back({order.value(held / per_heap, keys[static_cast<size_t>(held)]), held});
+        if (stamps[slot] == step) continue;
+        expected.push_back({order.value(held / per_heap, keys[held]), held});
       }
       std::ranges::sort(expected);
       std::vector<Victim> victims(random.below(static_cast<uint64_t>(n_slots) + 2));

@@ -12,7 +12,7 @@ namespace hotset::policy {
 StaticHotSet::StaticHotSet(const PolicyShape& shape, std::span<const uint64_t> profile)
     : n_slots_(shape.n_slots),
       crf_(shape.n_layers, shape.n_expert, ClassLru::kHalfLifeTokens),
-      hot_(static_cast<size_t>(shape.n_experts())) {
+      hot_(shape.n_experts()) {
   std::vector<size_t> order(hot_.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::ranges::stable_sort(order, [&](size_t a, size_t b) { return profile[a] > profile[b]; });

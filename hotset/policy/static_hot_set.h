@@ -22,9 +22,7 @@ class StaticHotSet final : public Policy {
   double score(ExpertIndex expert) const override;
   double score_after_use(ExpertIndex expert) const override;
   int32_t choose_victims(const NeededSlots&, std::span<Victim>) const override { return 0; }
-  bool admits(ExpertIndex expert, const Victim*) const override {
-    return hot_[static_cast<size_t>(expert)] != 0;
-  }
+  bool admits(ExpertIndex expert, const Victim*) const override { return hot_[expert] != 0; }
   std::string explain(const Victim& victim) const override;
   std::string explain() const override;
 

@@ -165,7 +165,7 @@ CacheReport cache_report(const engine::Engine& engine) {
           .layer = layer, .batch = batch, .counts = cache.core().counts(layer)[batch]};
       if (row.counts == cache::CacheCounts{}) continue;
       report.rows.push_back(row);
-      report.classes[static_cast<size_t>(i)] += row.counts;
+      report.classes[i] += row.counts;
       report.total += row.counts;
     }
   }

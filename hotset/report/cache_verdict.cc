@@ -116,7 +116,7 @@ void note_refused(const engine::Engine& engine, CacheState& state) {
     if (!is_refused(group)) continue;
     const auto& layers = group.spec.layers;
     state.refused_layers.insert(state.refused_layers.end(), layers.begin(), layers.end());
-    const auto& weights = engine.model().weights().layers[static_cast<size_t>(layers.front())];
+    const auto& weights = engine.model().weights().layers[layers.front()];
     for (const std::string_view name : engine::bank_type_names(weights.experts)) {
       if (!std::ranges::contains(types, name)) types.push_back(name);
     }

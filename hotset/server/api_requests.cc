@@ -135,7 +135,7 @@ void read_samplers(Fields& fields, engine::SamplerOptions& s) {
     is_on[next++] = true;
   }
   const auto has = [&](std::string_view name) {
-    return is_on[static_cast<size_t>(std::ranges::find(kOrder, name) - kOrder.begin())];
+    return is_on[std::ranges::find(kOrder, name) - kOrder.begin()];
   };
   if (!has("penalties")) {
     s.repeat_penalty = 1;

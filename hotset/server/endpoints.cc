@@ -42,7 +42,7 @@ ApiResult<std::vector<ChoiceText>> collect(GenerationJob& job, const HasLeft& ha
   std::vector<ChoiceText> choices(static_cast<size_t>(job.n_choices()));
   while (!job.done()) {
     const std::optional<ReplyEvent> event = job.take(kLookUs);
-    if (event) choices[static_cast<size_t>(event->choice)].add(*event);
+    if (event) choices[event->choice].add(*event);
     if (!event && has_left()) return std::unexpected(ApiError{.status = 499, .message = "left"});
   }
   for (const ChoiceText& choice : choices) {
@@ -70,9 +70,7 @@ struct StreamForm {
 class JobStream final : public AnswerStream {
  public:
   JobStream(std::unique_ptr<GenerationJob> job, StreamForm form)
-      : job_(std::move(job)),
-        form_(std::move(form)),
-        results_(static_cast<size_t>(job_->n_choices())) {}
+      : job_(std::move(job)), form_(std::move(form)), results_(job_->n_choices()) {}
 
   std::string next(double timeout_us) override {
     if (done_) return {};
@@ -83,7 +81,7 @@ class JobStream final : public AnswerStream {
           event->end->reason == StopReason::kCancelled) {
         return broken_off(*event->end);
       }
-      results_[static_cast<size_t>(event->choice)] = *event->end;
+      results_[event->choice] = *event->end;
     }
     std::string text = form_.event(*event);
     if (job_->done()) {

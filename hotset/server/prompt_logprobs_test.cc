@@ -24,8 +24,7 @@ float logprob_in(const Ids& prompt, size_t at) {
   const std::vector<float> logits = test::logits_behind(std::span(prompt).first(at));
   double sum = 0;
   for (const float logit : logits) sum += std::exp(static_cast<double>(logit));
-  return static_cast<float>(static_cast<double>(logits[static_cast<size_t>(prompt[at])]) -
-                            std::log(sum));
+  return static_cast<float>(static_cast<double>(logits[prompt[at]]) - std::log(sum));
 }
 
 void expect_logprobs(const Ids& prompt, const std::vector<GeneratedToken>& tokens) {

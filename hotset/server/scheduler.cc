@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <new>
+#include <utility>
 
 #include "hotset/base/log.h"
 #include "hotset/server/scheduler_parts.h"
@@ -27,7 +28,7 @@ double log_of_sum(std::span<const float> logits) {
 void add_logprobs(std::span<const float> logits, int32_t n_top, GeneratedToken& token) {
   const double norm = log_of_sum(logits);
   const auto logprob = [&](int32_t id) {
-    return static_cast<float>(static_cast<double>(logits[static_cast<size_t>(id)]) - norm);
+    return static_cast<float>(static_cast<double>(logits[id]) - norm);
   };
   token.logprob = logprob(token.id);
   std::vector<int32_t> ids(logits.size());
@@ -35,12 +36,12 @@ void add_logprobs(std::span<const float> logits, int32_t n_top, GeneratedToken& 
   const auto n =
       static_cast<std::ptrdiff_t>(std::min<size_t>(ids.size(), static_cast<size_t>(n_top)));
   std::partial_sort(ids.begin(), ids.begin() + n, ids.end(), [&](int32_t a, int32_t b) {
-    const float x = logits[static_cast<size_t>(a)];
-    const float y = logits[static_cast<size_t>(b)];
+    const float x = logits[a];
+    const float y = logits[b];
     return x != y ? x > y : a < b;
   });
   for (std::ptrdiff_t i = 0; i < n; ++i) {
-    const int32_t id = ids[static_cast<size_t>(i)];
+    const int32_t id = ids[i];
     token.top.push_back({.id = id, .logprob = logprob(id)});
   }
 }
@@ -91,7 +92,7 @@ Scheduler::Scheduler(BatchModel& model, SchedulerOptions options)
       n_ctx_(model.n_ctx()),
       n_ctx_sequence_(model.n_ctx_sequence()),
       n_vocab_(model.n_vocab()),
-      slots_(static_cast<size_t>(options_.n_parallel)),
+      slots_(options_.n_parallel),
       store_(options_.saved_prompts) {
   for (size_t i = 0; i < slots_.size(); ++i) slots_[i].sequence = count(i);
   publish();
@@ -278,7 +279,7 @@ void Scheduler::compute(std::span<const Part> parts, Phase phase) {
     const Slot& slot = *part.slot;
     for (int32_t i = 0; i < part.n_tokens; ++i) {
       const int32_t position = slot.n_cached() + i;
-      batch_.push_back({.token = slot.task->tokens[static_cast<size_t>(position)],
+      batch_.push_back({.token = slot.task->tokens[position],
                         .position = position,
                         .sequence = slot.sequence,
                         .want_logits = wants_logits(part, i)});
@@ -375,7 +376,7 @@ void Scheduler::advance(Slot& slot, std::span<const float> logits) {
   if (!task.first_token_us) {
     task.first_token_us = options_.clock->now_us();
     start_siblings(slot, logits);
-    task.what().sinks[static_cast<size_t>(task.choice)]->on_prompt(task.request->prompt_tokens);
+    task.what().sinks[task.choice]->on_prompt(task.request->prompt_tokens);
   }
   const GenerationRequest& what = task.what();
   if (what.max_tokens == 0) return end_task(slot, StopReason::kLength);
@@ -386,7 +387,7 @@ void Scheduler::advance(Slot& slot, std::span<const float> logits) {
   task.sampler.accept(token.id);
   ++task.result.n_generated;
   ++counts_.n_generated;
-  ChoiceSink& sink = *what.sinks[static_cast<size_t>(task.choice)];
+  ChoiceSink& sink = *what.sinks[task.choice];
   if (!sink.on_token(token)) return end_task(slot, StopReason::kStop);
   if (task.result.n_generated == what.max_tokens) return end_task(slot, StopReason::kLength);
   if (task.n_tokens() > n_ctx_sequence_) return end_task(slot, StopReason::kContext);
@@ -429,8 +430,8 @@ void Scheduler::report_end(Task& task, StopReason reason, std::string error) {
     result.prompt_us = task.first_token_us.value_or(now_us) - *task.started_us;
   }
   if (task.first_token_us) result.generate_us = now_us - *task.first_token_us;
-  ++counts_.n_ended[static_cast<size_t>(reason)];
-  request->what.sinks[static_cast<size_t>(task.choice)]->on_end(result);
+  ++counts_.n_ended[std::to_underlying(reason)];
+  request->what.sinks[task.choice]->on_end(result);
   // Whoever waited for this prompt waits in vain.
   std::vector<std::unique_ptr<Task>> siblings = std::move(request->siblings);
   request->siblings.clear();

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <new>
 #include <thread>
+#include <utility>
 
 #include "hotset/base/random.h"
 #include "hotset/server/server_testing.h"
@@ -355,8 +356,8 @@ TEST(Scheduler, YoungestWaitsAgainWhenPositionsRunOut) {
     ASSERT_TRUE(scheduler->submit(greedy(text_of(5, 10 * i), 100, {sinks.back()})));
   }
   for (int32_t i = 0; i < 3; ++i) {
-    EXPECT_EQ(sinks[static_cast<size_t>(i)]->wait().reason, StopReason::kLength);
-    EXPECT_EQ(sinks[static_cast<size_t>(i)]->ids(), continuation(text_of(5, 10 * i), 100));
+    EXPECT_EQ(sinks[i]->wait().reason, StopReason::kLength);
+    EXPECT_EQ(sinks[i]->ids(), continuation(text_of(5, 10 * i), 100));
   }
   EXPECT_GT(settled(*scheduler).n_preempted, 0);
 }
@@ -505,7 +506,7 @@ TEST(Scheduler, GivesLogprobs) {
   EXPECT_GE(token.top[0].logprob, token.top[1].logprob);
   EXPECT_GE(token.top[1].logprob, token.top[2].logprob);
   for (const auto& [id, logprob] : token.top) {
-    EXPECT_NEAR(logprob, logits[static_cast<size_t>(id)] - std::log(sum), 1e-5);
+    EXPECT_NEAR(logprob, logits[id] - std::log(sum), 1e-5);
   }
   EXPECT_EQ(token.logprob, token.top[0].logprob);
 }
@@ -553,7 +554,7 @@ TEST(Scheduler, MayStillBeAskedBehindItsEnd) {
   EXPECT_FALSE(scheduler->submit(greedy(text_of(9), 1, {std::make_shared<KeepingSink>()})));
   EXPECT_FALSE(scheduler->between_steps([] { FAIL(); }));
   EXPECT_TRUE(scheduler->wait_until_idle(1e6));
-  EXPECT_EQ(scheduler->status().n_ended[static_cast<size_t>(StopReason::kCancelled)], 1);
+  EXPECT_EQ(scheduler->status().n_ended[std::to_underlying(StopReason::kCancelled)], 1);
 }
 
 TEST(Scheduler, RunsWorkBetweenSteps) {
@@ -594,7 +595,7 @@ TEST(Scheduler, StatusSaysWhatItDoes) {
   sink->wait();
   EXPECT_TRUE(scheduler->wait_until_idle(1e9));
   status = settled(*scheduler);
-  EXPECT_EQ(status.n_ended[static_cast<size_t>(StopReason::kLength)], 1);
+  EXPECT_EQ(status.n_ended[std::to_underlying(StopReason::kLength)], 1);
   EXPECT_EQ(status.n_generated, 10);
   EXPECT_EQ(status.n_decode_steps, 9);
   EXPECT_EQ(status.n_prefill_steps, 1);

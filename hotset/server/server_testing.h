@@ -56,7 +56,7 @@ inline std::vector<int32_t> continuation(std::vector<int32_t> text, int32_t n) {
 class FakeModel final : public BatchModel {
  public:
   FakeModel(int32_t n_ctx, int32_t n_ubatch)
-      : n_ctx_(n_ctx), n_ubatch_(n_ubatch), cells_(n_ctx), tokens_(static_cast<size_t>(n_ctx)) {}
+      : n_ctx_(n_ctx), n_ubatch_(n_ubatch), cells_(n_ctx), tokens_(n_ctx) {}
 
   // Called on the scheduler's thread with each batch; an error is what decode() gives.
   std::function<Status(std::span<const engine::BatchToken>)> on_decode;
@@ -92,12 +92,12 @@ class FakeModel final : public BatchModel {
       int32_t cell = -1;
       HOTSET_RETURN_IF_ERROR(cells_.find_free({&cell, 1}));
       cells_.occupy(cell, t.position, t.sequence);
-      tokens_[static_cast<size_t>(cell)] = t.token;
+      tokens_[cell] = t.token;
       if (!t.want_logits) continue;
       ++size.n_outputs;
       std::vector<int32_t> text;
       for (const int32_t c : cells_.cells_of(t.sequence)) {
-        text.push_back(tokens_[static_cast<size_t>(c)]);
+        text.push_back(tokens_[c]);
       }
       const std::vector<float> row = logits_behind(text);
       logits_.insert(logits_.end(), row.begin(), row.end());
@@ -122,7 +122,7 @@ class FakeModel final : public BatchModel {
   Result<std::vector<uint8_t>> save(engine::SequenceId sequence) const override {
     std::vector<uint8_t> state;
     for (const int32_t cell : cells_.cells_of(sequence)) {
-      const auto* bytes = reinterpret_cast<const uint8_t*>(&tokens_[static_cast<size_t>(cell)]);
+      const auto* bytes = reinterpret_cast<const uint8_t*>(&tokens_[cell]);
       state.insert(state.end(), bytes, bytes + 4);
     }
     return state;
@@ -133,7 +133,7 @@ class FakeModel final : public BatchModel {
     for (size_t i = 0; i < state.size(); i += 4) {
       HOTSET_TRY(const int32_t cell, cells_.find_next(sequence));
       cells_.occupy(cell, static_cast<int32_t>(i / 4), sequence);
-      std::memcpy(&tokens_[static_cast<size_t>(cell)], state.data() + i, 4);
+      std::memcpy(&tokens_[cell], state.data() + i, 4);
     }
     return {};
   }

@@ -39,7 +39,7 @@ class Replayer {
   Status step(const trace::TraceLookup& traced);
   bool is_bypassed(const trace::TraceLookup& lookup) const;
   size_t group_of(const trace::TraceLookup& lookup) const {
-    return static_cast<size_t>(reader_.group_by_layer()[static_cast<size_t>(lookup.layer)]);
+    return static_cast<size_t>(reader_.group_by_layer()[lookup.layer]);
   }
   Status report(trace::TraceReader& reader, uint64_t& reported_bytes) const;
 
@@ -103,7 +103,7 @@ Status Replayer::record_future(const TraceOpener& open) {
     if (lookup == nullptr) break;
     if (n % kLookupsPerReport == 0) HOTSET_RETURN_IF_ERROR(report(pass, reported_bytes));
     if (is_bypassed(*lookup)) continue;
-    const policy::ExpertIndex first = first_expert[static_cast<size_t>(lookup->layer)];
+    const policy::ExpertIndex first = first_expert[lookup->layer];
     experts.assign(lookup->ids.begin(), lookup->ids.end());
     for (policy::ExpertIndex& expert : experts) expert += first;
     HOTSET_RETURN_IF_ERROR(futures_[group_of(*lookup)]->append(experts));

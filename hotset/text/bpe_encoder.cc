@@ -111,7 +111,7 @@ Status BpeEncoder::add_merges(const TokenizerSpec& spec) {
 
 const BpeEncoder::Merge* BpeEncoder::find_merge(int32_t left, int32_t right) const {
   if (left < 0 || right < 0) return nullptr;
-  const auto begin = merges_.begin() + first_merge_[static_cast<size_t>(left)];
+  const auto begin = merges_.begin() + first_merge_[left];
   const auto end = merges_.begin() + first_merge_[static_cast<size_t>(left) + 1];
   const auto found = std::ranges::lower_bound(begin, end, right, {}, &Merge::right);
   return found != end && found->right == right ? &*found : nullptr;
@@ -148,9 +148,9 @@ Status BpeEncoder::encode(std::string_view text, std::vector<int32_t>& ids) cons
 
 void BpeEncoder::add_candidate(int32_t left, Workspace& workspace) const {
   if (left < 0) return;
-  const Symbol& symbol = workspace.symbols[static_cast<size_t>(left)];
+  const Symbol& symbol = workspace.symbols[left];
   if (symbol.next < 0) return;
-  const int32_t right_id = workspace.symbols[static_cast<size_t>(symbol.next)].id;
+  const int32_t right_id = workspace.symbols[symbol.next].id;
   if (const Merge* merge = find_merge(symbol.id, right_id)) {
     workspace.heap.push_back({merge->rank, left, symbol.id, right_id, merge->product});
   }
@@ -167,7 +167,7 @@ Status BpeEncoder::encode_word(std::string_view word, Workspace& workspace,
   const auto n_symbols = static_cast<int32_t>(word.size());
   symbols.clear();
   for (int32_t i = 0; i < n_symbols; ++i) {
-    const auto byte = static_cast<uint8_t>(word[static_cast<size_t>(i)]);
+    const auto byte = static_cast<uint8_t>(word[i]);
     symbols.push_back({byte_ids_[byte], i - 1, i + 1 < n_symbols ? i + 1 : kNoSymbol});
   }
   heap.clear();
@@ -177,26 +177,26 @@ Status BpeEncoder::encode_word(std::string_view word, Workspace& workspace,
     std::ranges::pop_heap(heap, later);
     const PossibleMerge candidate = heap.back();
     heap.pop_back();
-    Symbol& left = symbols[static_cast<size_t>(candidate.left)];
+    Symbol& left = symbols[candidate.left];
     if (left.id != candidate.left_id || left.next < 0) continue;
-    Symbol& right = symbols[static_cast<size_t>(left.next)];
+    Symbol& right = symbols[left.next];
     if (right.id != candidate.right_id) continue;
     left.id = candidate.product;
     left.next = right.next;
     right.id = kMergedAway;
-    if (left.next >= 0) symbols[static_cast<size_t>(left.next)].previous = candidate.left;
+    if (left.next >= 0) symbols[left.next].previous = candidate.left;
     for (const int32_t changed : {left.previous, candidate.left}) {
       const size_t n_before = heap.size();
       add_candidate(changed, workspace);
       if (heap.size() > n_before) std::ranges::push_heap(heap, later);
     }
   }
-  for (int32_t i = 0; i >= 0; i = symbols[static_cast<size_t>(i)].next) {
-    const int32_t id = symbols[static_cast<size_t>(i)].id;
+  for (int32_t i = 0; i >= 0; i = symbols[i].next) {
+    const int32_t id = symbols[i].id;
     if (id == kNoToken && !unk_) {
       return make_error(ErrorCode::kUnsupported,
                         "the byte 0x{:02X} has no token, and the vocabulary no unknown token",
-                        static_cast<uint8_t>(word[static_cast<size_t>(i)]));
+                        static_cast<uint8_t>(word[i]));
     }
     ids.push_back(id == kNoToken ? *unk_ : id);
   }

@@ -65,7 +65,7 @@ Status SpmEncoder::encode(std::string_view text, std::vector<int32_t>& ids) cons
   split_into_symbols(text, workspace);
   merge_all(workspace);
   for (int32_t i = 0; i >= 0;) {
-    const Symbol& symbol = workspace.symbols[static_cast<size_t>(i)];
+    const Symbol& symbol = workspace.symbols[i];
     const auto found = tokens_.find(workspace.text_of(symbol));
     if (found != tokens_.end() && !found->second.unused) {
       ids.push_back(found->second.id);
@@ -102,11 +102,11 @@ void SpmEncoder::split_into_symbols(std::string_view text, Workspace& workspace)
 
 void SpmEncoder::add_candidate(int32_t left, Workspace& workspace) const {
   if (left < 0) return;
-  const Symbol& symbol = workspace.symbols[static_cast<size_t>(left)];
+  const Symbol& symbol = workspace.symbols[left];
   if (symbol.next < 0) return;
   // Neighbours lie side by side in the text.
   Symbol joined = symbol;
-  joined.n_bytes += workspace.symbols[static_cast<size_t>(symbol.next)].n_bytes;
+  joined.n_bytes += workspace.symbols[symbol.next].n_bytes;
   if (joined.n_bytes > longest_bytes_) return;
   const std::string_view text = workspace.text_of(joined);
   const auto found = tokens_.find(text);
@@ -128,15 +128,15 @@ void SpmEncoder::merge_all(Workspace& workspace) const {
     std::ranges::pop_heap(heap, later);
     const Join candidate = heap.back();
     heap.pop_back();
-    Symbol& left = symbols[static_cast<size_t>(candidate.left)];
+    Symbol& left = symbols[candidate.left];
     if (left.n_bytes == 0 || left.next < 0) continue;
-    Symbol& right = symbols[static_cast<size_t>(left.next)];
+    Symbol& right = symbols[left.next];
     // Symbols only grow, so the same number of bytes is the same pair.
     if (left.n_bytes + right.n_bytes != candidate.n_bytes) continue;
     left.n_bytes = candidate.n_bytes;
     left.next = right.next;
     right.n_bytes = 0;
-    if (left.next >= 0) symbols[static_cast<size_t>(left.next)].previous = candidate.left;
+    if (left.next >= 0) symbols[left.next].previous = candidate.left;
     for (const int32_t changed : {left.previous, candidate.left}) {
       const size_t n_before = heap.size();
       add_candidate(changed, workspace);

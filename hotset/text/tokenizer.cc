@@ -261,7 +261,7 @@ Status Tokenizer::check_id(int32_t id) const {
 
 Result<std::string_view> Tokenizer::piece(int32_t id) const {
   HOTSET_RETURN_IF_ERROR(check_id(id));
-  return pieces_[static_cast<size_t>(id)];
+  return pieces_[id];
 }
 
 Result<TokenType> Tokenizer::type(int32_t id) const {
@@ -283,7 +283,7 @@ Status Tokenizer::decode_next(int32_t id, DecodeOptions options, DecodeState& st
                               std::string& bytes) const {
   HOTSET_RETURN_IF_ERROR(check_id(id));
   const TokenType type = token_type(spec_, static_cast<size_t>(id));
-  std::string_view piece = pieces_[static_cast<size_t>(id)];
+  std::string_view piece = pieces_[id];
   if (is_special(type) || type == TokenType::kUserDefined) {
     if (!is_special(type) || options.render_special) bytes += piece;
     // An unknown token stands amid text, the others are where encode() begins anew.

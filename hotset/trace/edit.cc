@@ -32,7 +32,7 @@ Result<TraceHeader> cut_header(const TraceReader& reader, const std::vector<int3
   if (layers.empty()) return header;
   for (const int32_t layer : layers) {
     if (layer < 0 || layer >= std::ssize(reader.group_by_layer()) ||
-        reader.group_by_layer()[static_cast<size_t>(layer)] < 0) {
+        reader.group_by_layer()[layer] < 0) {
       return make_error(ErrorCode::kInvalidArgument, "layer {} to keep is in no group of {}", layer,
                         reader.name());
     }

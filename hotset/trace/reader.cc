@@ -156,7 +156,7 @@ Result<bool> TraceReader::read_lookup() {
                                           kMaxTraceLookupIds));
   }
   HOTSET_RETURN_IF_ERROR(read_ids(static_cast<size_t>(n_ids)));
-  lookup_.ids = std::span(ids_).first(static_cast<size_t>(n_ids));
+  lookup_.ids = std::span(ids_).first(n_ids);
   if (Status status = validate(lookup_, header_, group_by_layer_); !status) {
     return corrupt(start, fmt::format("lookup: {}", status.error().message));
   }

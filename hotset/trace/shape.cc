@@ -51,7 +51,7 @@ class TraceShapeBuilder::ReuseStack {
       const auto before = static_cast<size_t>(last_use_[expert]);
       // Experts used later than this one's last use.
       const int64_t distance = n_live_ - sum_to(before);
-      ++n_by_distance_[static_cast<size_t>(distance)];
+      ++n_by_distance_[distance];
       ++n_reuses_;
       add(before, -1);
       owner_[before] = -1;
@@ -95,7 +95,7 @@ class TraceShapeBuilder::ReuseStack {
       const int32_t expert = std::exchange(owner_[i], -1);
       if (expert < 0) continue;
       owner_[next] = expert;
-      last_use_[static_cast<size_t>(expert)] = static_cast<int64_t>(next);
+      last_use_[expert] = static_cast<int64_t>(next);
       add(next++, 1);
     }
     now_ = next;
@@ -151,8 +151,8 @@ TraceShapeBuilder::TraceShapeBuilder(const TraceHeader& header)
 
 void TraceShapeBuilder::add(const TraceLookup& lookup) {
   const auto layer = static_cast<size_t>(lookup.layer);
-  LayerState& state = layers_[static_cast<size_t>(layer_slot_[layer])];
-  ReuseStack& stack = stacks_[static_cast<size_t>(group_by_layer_[layer])];
+  LayerState& state = layers_[layer_slot_[layer]];
+  ReuseStack& stack = stacks_[group_by_layer_[layer]];
   const int64_t n_tokens = lookup.n_tokens();
   max_lookup_tokens_ = std::max(max_lookup_tokens_, n_tokens);
   ++lookups_by_tokens_[n_tokens == 1 ? 0 : n_tokens <= 8 ? 1 : n_tokens <= 32 ? 2 : 3];

@@ -91,7 +91,7 @@ TEST(TraceShape, ReuseDistancesAreThoseOfANaiveStack) {
   std::ranges::sort(distances);
   for (size_t p = 0; p < kReusePercentiles.size(); ++p) {
     const int64_t wanted = (group.n_reuses * kReusePercentiles[p] + 99) / 100;
-    EXPECT_EQ(group.reuse_distance[p], distances[static_cast<size_t>(wanted - 1)]);
+    EXPECT_EQ(group.reuse_distance[p], distances[wanted - 1]);
   }
 }
 

@@ -71,13 +71,13 @@ class LayerRouter {
 
   // Appends the k experts of the next token to `ids`.
   void route(int32_t topic, std::vector<int32_t>& ids) {
-    const std::vector<int32_t>& ranking = rankings_[static_cast<size_t>(topic)];
+    const std::vector<int32_t>& ranking = rankings_[topic];
     chosen_.clear();
     for (const int32_t expert : previous_) {
       if (random_.uniform() < repeat_) take(expert);
     }
     while (chosen_.size() < k_) take(draw(ranking));
-    for (const int32_t expert : chosen_) taken_[static_cast<size_t>(expert)] = false;
+    for (const int32_t expert : chosen_) taken_[expert] = false;
     ids.insert(ids.end(), chosen_.begin(), chosen_.end());
     std::swap(previous_, chosen_);
   }
@@ -85,16 +85,16 @@ class LayerRouter {
  private:
   void take(int32_t expert) {
     chosen_.push_back(expert);
-    taken_[static_cast<size_t>(expert)] = true;
+    taken_[expert] = true;
   }
 
-  bool is_taken(int32_t expert) const { return taken_[static_cast<size_t>(expert)]; }
+  bool is_taken(int32_t expert) const { return taken_[expert]; }
 
   int32_t draw(const std::vector<int32_t>& ranking) {
     for (int i = 0; i < kMaxDrawTries; ++i) {
       const double target = random_.uniform() * cumulative_.back();
       const auto found = std::upper_bound(cumulative_.begin(), cumulative_.end() - 1, target);
-      const int32_t expert = ranking[static_cast<size_t>(found - cumulative_.begin())];
+      const int32_t expert = ranking[found - cumulative_.begin()];
       if (!is_taken(expert)) return expert;
     }
     double rest = 0;

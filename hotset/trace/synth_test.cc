@@ -46,7 +46,7 @@ TEST(Synth, IsAWholeTraceWithDistinctExpertsPerToken) {
   std::vector<int64_t> n_tokens(4);
   const auto lookups = all_lookups(reader).value();
   for (const OwnedLookup& lookup : lookups) {
-    n_tokens[static_cast<size_t>(lookup.layer)] += lookup.view().n_tokens();
+    n_tokens[lookup.layer] += lookup.view().n_tokens();
     for (size_t i = 0; i < lookup.ids.size(); i += 5) {
       EXPECT_EQ(std::set<int32_t>(lookup.ids.begin() + static_cast<ptrdiff_t>(i),
                                   lookup.ids.begin() + static_cast<ptrdiff_t>(i) + 5)

@@ -126,12 +126,12 @@ Status validate(const TraceLookup& lookup, const TraceHeader& header,
   if (lookup.layer < 0 || lookup.layer >= std::ssize(group_by_layer)) {
     return out_of_range("layer", lookup.layer, 0, std::ssize(group_by_layer) - 1);
   }
-  const int32_t group = group_by_layer[static_cast<size_t>(lookup.layer)];
+  const int32_t group = group_by_layer[lookup.layer];
   if (group < 0) {
     return make_error(ErrorCode::kInvalidArgument, "layer {} is in no group of the header",
                       lookup.layer);
   }
-  const int64_t n_expert = header.groups[static_cast<size_t>(group)].n_expert;
+  const int64_t n_expert = header.groups[group].n_expert;
   const int64_t n_ids = std::ssize(lookup.ids);
   if (lookup.experts_per_token < 1 || lookup.experts_per_token > n_expert) {
     return out_of_range("experts per token", lookup.experts_per_token, 1, n_expert);

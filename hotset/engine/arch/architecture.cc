@@ -23,7 +23,7 @@ void Architecture::declare_weights(const model::ModelSpec& spec, ModelWeights& w
                                    WeightList& list) const {
   declare_decoder(spec, weights, list);
   for (int64_t layer = 0; layer < spec.n_layer; ++layer) {
-    LayerWeights& w = weights.layers[static_cast<size_t>(layer)];
+    LayerWeights& w = weights.layers[layer];
     declare_attention_weights(spec, layer, w, list);
     list.add(&w.ffn_norm, layer_tensor(layer, ffn_norm_name()), WeightUse::kVector, {spec.n_embd});
     declare_special(spec, layer, w, list);

@@ -48,7 +48,7 @@ ExpertBanks::ExpertBanks(const LoadedModel& model, device::DeviceMemory& memory,
     : model_(model),
       memory_(memory),
       cache_(cache),
-      layers_(static_cast<size_t>(model.spec().n_layer)),
+      layers_(model.spec().n_layer),
       is_stale_(static_cast<size_t>(model.spec().n_layer), 1) {}
 
 ExpertBanks::~ExpertBanks() {
@@ -83,8 +83,7 @@ Status ExpertBanks::allocate() {
     if (n_slots == 0) continue;
     const bool resident = n_slots == spec.n_experts();
     const auto n_stage = resident ? 0 : static_cast<int32_t>(2 * lanes::stage_experts(spec));
-    const FeedForwardWeights& like =
-        model_.weights().layers[static_cast<size_t>(spec.layers.front())].experts;
+    const FeedForwardWeights& like = model_.weights().layers[spec.layers.front()].experts;
     FeedForwardWeights banks;
     for (const Member member : kBankMembers) {
       const ggml_tensor* tensor = like.*member;
@@ -93,13 +92,12 @@ Status ExpertBanks::allocate() {
                                          n_slots + n_stage + 1);
     }
     for (size_t i = 0; i < spec.layers.size(); ++i) {
-      BankedLayer& layer = layers_[static_cast<size_t>(spec.layers[i])];
+      BankedLayer& layer = layers_[spec.layers[i]];
       layer.banks = banks;
       layer.first_stage = n_slots;
       layer.n_stage = n_stage;
       layer.pad_slot = n_slots + n_stage;
-      const FeedForwardWeights& own =
-          model_.weights().layers[static_cast<size_t>(spec.layers[i])].experts;
+      const FeedForwardWeights& own = model_.weights().layers[spec.layers[i]].experts;
       for (const Member member : kVectorMembers) {
         if (own.*member != nullptr)
           layer.banks.*member = ggml_dup_tensor(context_.get(), own.*member);

@@ -73,7 +73,7 @@ class ExpertBanks {
   Status copy(int64_t layer, int32_t expert, int32_t slot, int32_t n, const char* label);
 
   // Experts of this layer entered or left slots.
-  void map_changed(int64_t layer) { is_stale_[static_cast<size_t>(layer)] = 1; }
+  void map_changed(int64_t layer) { is_stale_[layer] = 1; }
   // Brings the device's map of a layer up to date. Requires: the host has waited for the device
   // since the map of this layer was last updated. Errors: kDevice.
   Status update_map(int64_t layer);

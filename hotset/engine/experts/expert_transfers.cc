@@ -195,8 +195,7 @@ Status ExpertTransfers::queue_chunk(int64_t layer, size_t index) {
   StreamChunk& chunk = chunks_[index];
   if (chunk.is_prefetched) return {};
   if (chunk.after >= 0) {
-    HOTSET_RETURN_IF_ERROR(device_->queue_wait(QueueId::kTransfer,
-                                               chunks_[static_cast<size_t>(chunk.after)].computed));
+    HOTSET_RETURN_IF_ERROR(device_->queue_wait(QueueId::kTransfer, chunks_[chunk.after].computed));
   }
   HOTSET_RETURN_IF_ERROR(copy_runs(layer, chunk.experts.size(), "stream", [&](size_t i) {
     return cache::Upload{chunk.experts[i], chunk.slots[i]};

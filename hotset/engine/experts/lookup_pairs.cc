@@ -10,10 +10,10 @@ LookupPairs::LookupPairs(size_t n_expert, size_t n_pairs)
 void LookupPairs::list(const lanes::PlannedLookup& plan, std::span<const StreamChunk> chunks,
                        std::span<const int32_t> slot_map, std::span<const int32_t> ids) {
   const auto place = [&](int32_t expert, Lane lane, int32_t slot) {
-    lane_of_[static_cast<size_t>(expert)] = lane;
-    slot_of_[static_cast<size_t>(expert)] = slot;
+    lane_of_[expert] = lane;
+    slot_of_[expert] = slot;
   };
-  const auto resident = [&](int32_t expert) { return slot_map[static_cast<size_t>(expert)]; };
+  const auto resident = [&](int32_t expert) { return slot_map[expert]; };
   for (const cache::Hit& hit : plan.hits) place(hit.expert, Lane::kHit, resident(hit.expert));
   for (const cache::Upload& upload : plan.uploads) {
     place(upload.expert, Lane::kUpload, resident(upload.expert));
@@ -24,7 +24,7 @@ void LookupPairs::list(const lanes::PlannedLookup& plan, std::span<const StreamC
     chunks_[c].clear();
     for (size_t i = 0; i < chunks[c].experts.size(); ++i) {
       place(chunks[c].experts[i], Lane::kChunk, chunks[c].slots[i]);
-      chunk_of_[static_cast<size_t>(chunks[c].experts[i])] = static_cast<int32_t>(c);
+      chunk_of_[chunks[c].experts[i]] = static_cast<int32_t>(c);
     }
   }
   for (auto* pairs : {&hits_, &uploads_, &device_, &cpu_}) pairs->clear();
@@ -44,7 +44,7 @@ void LookupPairs::list(const lanes::PlannedLookup& plan, std::span<const StreamC
         cpu_.push_back(pair);
         break;
       case Lane::kChunk:
-        chunks_[static_cast<size_t>(chunk_of_[expert])].push_back(pair);
+        chunks_[chunk_of_[expert]].push_back(pair);
         break;
     }
   }

@@ -29,7 +29,7 @@ class LookupPairs {
   std::span<const int32_t> cpu() const { return cpu_; }
   std::span<const int32_t> chunk(size_t index) const { return chunks_[index]; }
   // Where an expert of the lookup is in the banks; kNoSlot if the CPU has it.
-  int32_t slot(int32_t expert) const { return slot_of_[static_cast<size_t>(expert)]; }
+  int32_t slot(int32_t expert) const { return slot_of_[expert]; }
 
  private:
   enum class Lane : uint8_t { kHit, kUpload, kCpu, kChunk };

@@ -35,7 +35,7 @@ class CopyTimes {
     // The pad slot behind a resident group's experts stays zero.
     if (bank.at->resident()) place = std::min(place, group.n_experts() - 1);
     const int64_t i = bank.at->resident() ? place : 0;
-    const auto layer = static_cast<size_t>(group.layers[static_cast<size_t>(i / group.n_expert)]);
+    const auto layer = static_cast<size_t>(group.layers[i / group.n_expert]);
     const ggml_tensor* from = bank_tensors(model_.weights().layers[layer].experts)[bank.member];
     const auto* bytes = static_cast<const uint8_t*>(from->data) +
                         static_cast<size_t>(i % group.n_expert) * from->nb[2];

@@ -81,9 +81,7 @@ class GraphBuilder {
   const model::ModelSpec& spec() const { return spec_; }
   const GraphShape& shape() const { return shape_; }
   const GraphInputs& inputs() const { return inputs_; }
-  const LayerWeights& layer(int64_t layer) const {
-    return weights_.layers[static_cast<size_t>(layer)];
-  }
+  const LayerWeights& layer(int64_t layer) const { return weights_.layers[layer]; }
   ggml_context* context() const { return context_; }
   ggml_cgraph* graph() const { return graph_; }
 

@@ -53,7 +53,7 @@ void UbatchInputs::fill_masks(std::span<const BatchToken> ubatch, const model::M
                               const KvCache& kv) {
   const ggml_fp16_t visible = ggml_fp32_to_fp16(0.0F);
   const ggml_fp16_t hidden = ggml_fp32_to_fp16(-INFINITY);
-  mask.resize(static_cast<size_t>(n_mask_values(shape_of(ubatch, kv))));
+  mask.resize(n_mask_values(shape_of(ubatch, kv)));
   ggml_fp16_t* out = mask.data();
   const int32_t n_kv = kv.n_kv();
   for (const BatchToken& token : ubatch) {

@@ -82,7 +82,7 @@ Result<KvCache> KvCache::create(const model::ModelSpec& spec, const ContextOptio
   cache.cells_ = KvCells(n_cells);
   if (has_own) {
     cache.window_cells_ = KvCells(options.n_window_cells);
-    cache.candidates_.reserve(static_cast<size_t>(options.n_window_cells));
+    cache.candidates_.reserve(options.n_window_cells);
   }
   return cache;
 }
@@ -148,7 +148,7 @@ void KvCache::make_room(int32_t n) {
   const auto n_freed = std::min<std::ptrdiff_t>(missing, std::ssize(candidates_));
   std::ranges::partial_sort(candidates_, candidates_.begin() + n_freed, {},
                             [](const CellCandidate& c) { return std::pair(-c.surplus, c.cell); });
-  for (std::ptrdiff_t i = 0; i < n_freed; ++i) own.free(candidates_[static_cast<size_t>(i)].cell);
+  for (std::ptrdiff_t i = 0; i < n_freed; ++i) own.free(candidates_[i].cell);
 }
 
 Status KvCache::assign(std::span<const BatchToken> ubatch, std::vector<int32_t>& cells) {

@@ -92,9 +92,9 @@ class KvCache {
   // Errors: kDevice.
   Status read(const ggml_tensor* tensor, size_t offset, void* to, size_t n_bytes) const;
   Status write(ggml_tensor* tensor, size_t offset, const void* from, size_t n_bytes) const;
-  ggml_tensor* keys(int64_t layer) const { return keys_[static_cast<size_t>(layer)]; }
+  ggml_tensor* keys(int64_t layer) const { return keys_[layer]; }
   // Requires: the values are not in the keys.
-  ggml_tensor* values(int64_t layer) const { return values_[static_cast<size_t>(layer)]; }
+  ggml_tensor* values(int64_t layer) const { return values_[layer]; }
   Bytes n_bytes() const;
 
   // Cells that a graph must read so that all used ones are among them: used_end() rounded up to a

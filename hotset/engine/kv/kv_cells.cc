@@ -13,7 +13,7 @@ void check_sequence(SequenceId sequence) {
 
 }  // namespace
 
-KvCells::KvCells(int32_t n_cells) : cells_(static_cast<size_t>(n_cells)) {
+KvCells::KvCells(int32_t n_cells) : cells_(n_cells) {
   HOTSET_CHECK(n_cells > 0);
   last_positions_.fill(-1);
   last_cells_.fill(-1);
@@ -22,7 +22,7 @@ KvCells::KvCells(int32_t n_cells) : cells_(static_cast<size_t>(n_cells)) {
 Status KvCells::find_free(std::span<int32_t> out) const {
   size_t n = 0;
   for (int32_t cell = first_free_; cell < n_cells() && n < out.size(); ++cell) {
-    if (cells_[static_cast<size_t>(cell)].sequences == 0) out[n++] = cell;
+    if (cells_[cell].sequences == 0) out[n++] = cell;
   }
   if (n == out.size()) return {};
   return make_error(ErrorCode::kOutOfMemory,
@@ -34,7 +34,7 @@ Status KvCells::find_free(std::span<int32_t> out) const {
 Result<int32_t> KvCells::find_next(SequenceId sequence) const {
   check_sequence(sequence);
   const auto is_free = [](const Cell& cell) { return cell.sequences == 0; };
-  const int32_t begin = std::max(first_free_, last_cells_[static_cast<size_t>(sequence)] + 1);
+  const int32_t begin = std::max(first_free_, last_cells_[sequence] + 1);
   auto found = std::find_if(cells_.begin() + std::min(begin, n_cells()), cells_.end(), is_free);
   if (found == cells_.end()) {
     found = std::find_if(cells_.begin() + std::min(first_free_, n_cells()), cells_.end(), is_free);
@@ -47,21 +47,21 @@ Result<int32_t> KvCells::find_next(SequenceId sequence) const {
 void KvCells::occupy(int32_t cell, int32_t position, SequenceId sequence) {
   HOTSET_CHECK(cell >= 0 && cell < n_cells() && position >= 0);
   check_sequence(sequence);
-  Cell& c = cells_[static_cast<size_t>(cell)];
+  Cell& c = cells_[cell];
   HOTSET_CHECK(c.sequences == 0);
   c = {.position = position, .sequences = bit(sequence)};
   ++n_used_;
   used_end_ = std::max(used_end_, cell + 1);
   if (cell == first_free_) ++first_free_;
-  int32_t& last = last_positions_[static_cast<size_t>(sequence)];
+  int32_t& last = last_positions_[sequence];
   last = std::max(last, position);
-  int32_t& last_cell = last_cells_[static_cast<size_t>(sequence)];
+  int32_t& last_cell = last_cells_[sequence];
   last_cell = std::max(last_cell, cell);
 }
 
 void KvCells::free(int32_t cell) {
   HOTSET_CHECK(cell >= 0 && cell < used_end_ && sequences(cell) != 0);
-  cells_[static_cast<size_t>(cell)] = {};
+  cells_[cell] = {};
   --n_used_;
   first_free_ = std::min(first_free_, cell);
   while (used_end_ > 0 && sequences(used_end_ - 1) == 0) --used_end_;
@@ -79,7 +79,7 @@ int32_t KvCells::count(SequenceId sequence, int32_t begin, int32_t end) const {
 void KvCells::remove(SequenceId sequence, int32_t begin, int32_t end) {
   check_sequence(sequence);
   for (int32_t cell = 0; cell < used_end_; ++cell) {
-    Cell& c = cells_[static_cast<size_t>(cell)];
+    Cell& c = cells_[cell];
     if ((c.sequences & bit(sequence)) == 0 || c.position < begin || c.position >= end) continue;
     c.sequences &= ~bit(sequence);
     if (c.sequences == 0) {
@@ -111,8 +111,8 @@ void KvCells::update_last(SequenceId sequence) {
     last = std::max(last, position(cell));
     last_cell = cell;
   }
-  last_positions_[static_cast<size_t>(sequence)] = last;
-  last_cells_[static_cast<size_t>(sequence)] = last_cell;
+  last_positions_[sequence] = last;
+  last_cells_[sequence] = last_cell;
 }
 
 std::vector<int32_t> KvCells::cells_of(SequenceId sequence) const {

@@ -52,24 +52,22 @@ class KvCells {
   void copy(SequenceId from, SequenceId to, int32_t begin, int32_t end);
 
   // The highest position of a sequence; -1 if it has none.
-  int32_t last_position(SequenceId sequence) const {
-    return last_positions_[static_cast<size_t>(sequence)];
-  }
+  int32_t last_position(SequenceId sequence) const { return last_positions_[sequence]; }
   // Cells of a sequence ordered by position.
   std::vector<int32_t> cells_of(SequenceId sequence) const;
 
   // How many positions [begin, end) of a sequence there are.
   int32_t count(SequenceId sequence, int32_t begin, int32_t end) const;
   // Bit s: the cell belongs to sequence s.
-  uint64_t sequences(int32_t cell) const { return cells_[static_cast<size_t>(cell)].sequences; }
+  uint64_t sequences(int32_t cell) const { return cells_[cell].sequences; }
 
-  int32_t position(int32_t cell) const { return cells_[static_cast<size_t>(cell)].position; }
+  int32_t position(int32_t cell) const { return cells_[cell].position; }
   bool belongs_to(int32_t cell, SequenceId sequence) const {
-    return (cells_[static_cast<size_t>(cell)].sequences >> sequence & 1) != 0;
+    return (cells_[cell].sequences >> sequence & 1) != 0;
   }
   // Whether a query of `sequence` at `position` may attend to `cell`: same sequence, not later.
   bool visible(int32_t cell, SequenceId sequence, int32_t position) const {
-    const Cell& c = cells_[static_cast<size_t>(cell)];
+    const Cell& c = cells_[cell];
     return (c.sequences >> sequence & 1) != 0 && c.position <= position;
   }
 

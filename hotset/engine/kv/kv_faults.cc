@@ -64,7 +64,7 @@ std::vector<int32_t> faulty_columns(const ggml_tensor* tensor, std::span<const u
   }
   std::vector<int32_t> cells;
   for (int32_t cell = 0; cell < n; ++cell) {
-    if (is_faulty[static_cast<size_t>(cell)] != 0) cells.push_back(cell);
+    if (is_faulty[cell] != 0) cells.push_back(cell);
   }
   return cells;
 }

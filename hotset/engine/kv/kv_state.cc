@@ -288,9 +288,7 @@ Result<size_t> n_windowed(const KvCache& kv, const Parsed& parsed) {
     return corrupt("windowed layers have less than what the next position sees");
   }
   // What both end with is the same: the windows' positions are some of all, and as many as these.
-  const auto tail = [n_seen](const std::vector<int32_t>& of) {
-    return std::span(of).last(static_cast<size_t>(n_seen));
-  };
+  const auto tail = [n_seen](const std::vector<int32_t>& of) { return std::span(of).last(n_seen); };
   if (!std::ranges::equal(tail(all), tail(parsed.window_positions))) {
     return corrupt("windowed layers have other positions than the next one sees");
   }

@@ -235,7 +235,7 @@ Result<Bytes> CpuExecutor::run_into(const GraphShape& shape, const UbatchInputs&
 void CpuExecutor::report_routing(const KeptGraph& kept) {
   for (size_t i = 0; i < kept.routing.size(); ++i) {
     const ggml_tensor* ids = kept.routing[i];
-    routed_ids_.resize(static_cast<size_t>(ggml_nelements(ids)));
+    routed_ids_.resize(ggml_nelements(ids));
     ggml_backend_tensor_get(ids, routed_ids_.data(), 0, ggml_nbytes(ids));
     options_.observe_routing(kept.routing_layers[i], routed_ids_, ids->ne[1]);
   }

@@ -23,9 +23,9 @@ DeviceExecutor::DeviceExecutor(const LoadedModel& model, KvCache& kv, device::De
       cpu_(cpu),
       options_(std::move(options)),
       profile_(profile),
-      is_chosen_(static_cast<size_t>(model.spec().router.n_expert)),
+      is_chosen_(model.spec().router.n_expert),
       cache_(cache),
-      observed_(static_cast<size_t>(model.spec().n_layer)) {}
+      observed_(model.spec().n_layer) {}
 
 Result<std::unique_ptr<DeviceExecutor>> DeviceExecutor::create(
     const LoadedModel& model, KvCache& kv, device::Device& device, device::Backend& cpu,
@@ -264,7 +264,7 @@ Status DeviceExecutor::wait_for_routing(int64_t layer, int64_t n_rows) {
   HOTSET_RETURN_IF_ERROR(wait_for_arrival(layer));
   if (options_.observe_routing) {
     const std::span<const int32_t> ids = routed_ids(n_rows);
-    observed_[static_cast<size_t>(layer)].assign(ids.begin(), ids.end());
+    observed_[layer].assign(ids.begin(), ids.end());
   }
   return {};
 }
@@ -279,7 +279,7 @@ Result<Bytes> DeviceExecutor::chosen_bytes(int64_t layer, int64_t n_rows) {
       return make_error(ErrorCode::kDevice, "{}: layer {} routed to expert {}, expected 0 to {}",
                         device_.info().name, layer, ids[i], router.n_expert - 1);
     }
-    is_chosen_[static_cast<size_t>(ids[i])] = 1;
+    is_chosen_[ids[i]] = 1;
   }
   return graphs_->expert_bytes(layer) * std::ranges::count(is_chosen_, uint8_t{1});
 }
@@ -390,8 +390,7 @@ Status DeviceExecutor::compute_listed(const char* name, const ServedLookup& look
   if (std::ssize(pairs) > kMaxPairsPerCall) {
     // All pairs of an expert stay in one call.
     sorted_pairs_.assign(pairs.begin(), pairs.end());
-    std::ranges::stable_sort(sorted_pairs_, {},
-                             [&](int32_t pair) { return ids[static_cast<size_t>(pair)]; });
+    std::ranges::stable_sort(sorted_pairs_, {}, [&](int32_t pair) { return ids[pair]; });
     pairs = sorted_pairs_;
   }
   const CrossTensors& cross = graphs_->cross();
@@ -399,7 +398,7 @@ Status DeviceExecutor::compute_listed(const char* name, const ServedLookup& look
   auto* const host_list = static_cast<int32_t*>(graphs_->host().pair_list->data);
   while (!pairs.empty()) {
     size_t n = std::min(pairs.size(), static_cast<size_t>(kMaxPairsPerCall));
-    const auto expert_at = [&](size_t i) { return ids[static_cast<size_t>(pairs[i])]; };
+    const auto expert_at = [&](size_t i) { return ids[pairs[i]]; };
     while (n < pairs.size() && n > 1 && expert_at(n) == expert_at(n - 1)) --n;
     const PairList list{.base = host_list + n_listed_, .n = pair_bucket(static_cast<int64_t>(n))};
     n_listed_ += list.size();

@@ -95,10 +95,10 @@ void DeviceGraphs::declare_cache_tensors(ggml_context* c) {
   const int64_t k = spec.router.n_expert_used;
   const int64_t n_pairs = options_.context.n_ubatch * k;
   if (options_.observe_routing) {
-    cross_.resident_ids.resize(static_cast<size_t>(spec.n_layer));
+    cross_.resident_ids.resize(spec.n_layer);
     for (int64_t layer = placement_.first_device_layer; layer < spec.n_layer; ++layer) {
       if (!is_resident(layer)) continue;
-      cross_.resident_ids[static_cast<size_t>(layer)] =
+      cross_.resident_ids[layer] =
           ggml_new_tensor_2d(c, GGML_TYPE_I32, k, options_.context.n_ubatch);
     }
   }
@@ -260,7 +260,7 @@ int32_t DeviceGraphs::n_rows(int64_t layer, const GraphShape& shape) const {
 }
 
 Bytes DeviceGraphs::expert_bytes(int64_t layer) const {
-  const FeedForwardWeights& w = model_.weights().layers[static_cast<size_t>(layer)].experts;
+  const FeedForwardWeights& w = model_.weights().layers[layer].experts;
   Bytes total;
   for (const ggml_tensor* tensor : w.matrices()) {
     if (tensor != nullptr) total += {static_cast<int64_t>(tensor->nb[2])};
@@ -346,7 +346,7 @@ ggml_tensor* DeviceGraphs::resident_experts(GraphBuilder& g, int64_t layer,
   Routing routing = model_.architecture().route(g, layer, hidden);
   if (!cross_.resident_ids.empty()) {
     routing.ids = ggml_cont(g.context(), routing.ids);
-    place(g, routing.ids, cross_.resident_ids[static_cast<size_t>(layer)]);
+    place(g, routing.ids, cross_.resident_ids[layer]);
   }
   const BankedLayer& at = *banked(layer);
   const auto own = [&](ggml_tensor* bank) -> ggml_tensor* {

@@ -356,7 +356,7 @@ Status Engine::check_batch(std::span<const BatchToken> batch) const {
                         "token {} of the batch: found sequence {}, expected 0 to {}", i, t.sequence,
                         kMaxSequences - 1);
     }
-    int32_t& expected = next[static_cast<size_t>(t.sequence)];
+    int32_t& expected = next[t.sequence];
     if (expected < 0) expected = next_position(t.sequence);
     if (t.position != expected) {
       return make_error(ErrorCode::kInvalidArgument,
@@ -444,7 +444,7 @@ void Engine::forget_batch(std::span<const BatchToken> batch) {
   // by one would be a pass over all cells for every token of a long prompt.
   std::array<bool, kMaxSequences> done{};
   for (const BatchToken& t : batch) {
-    if (std::exchange(done[static_cast<size_t>(t.sequence)], true)) continue;
+    if (std::exchange(done[t.sequence], true)) continue;
     forget(t.sequence, t.position, std::numeric_limits<int32_t>::max());
   }
 }

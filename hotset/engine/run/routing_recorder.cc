@@ -111,7 +111,7 @@ Status RoutingRecorder::begin(trace::TraceHeader header, std::span<const int32_t
   }
   header_ = std::move(header);
   is_kept_.resize(header_.n_layer);
-  for (const int32_t layer : kept_layers) is_kept_[static_cast<size_t>(layer)] = 1;
+  for (const int32_t layer : kept_layers) is_kept_[layer] = 1;
   group_by_layer_ = header_.group_by_layer();
   return {};
 }

@@ -63,7 +63,7 @@ void Sampler::accept(int32_t id) {
     window_.push_back(id);
     return;
   }
-  --counts_[static_cast<size_t>(std::exchange(window_[window_next_], id))];
+  --counts_[std::exchange(window_[window_next_], id)];
   window_next_ = (window_next_ + 1) % window_.size();
 }
 
@@ -82,7 +82,7 @@ std::span<const float> Sampler::adjusted(std::span<const float> logits) {
   adjusted_.assign(logits.begin(), logits.end());
   for (const LogitBias& bias : options_.logit_bias) {
     if (std::cmp_less(bias.id, adjusted_.size())) {
-      adjusted_[static_cast<size_t>(bias.id)] += bias.bias;
+      adjusted_[bias.id] += bias.bias;
     }
   }
   if (!has_penalties_) return adjusted_;
@@ -135,7 +135,7 @@ int32_t Sampler::sample(std::span<const float> raw_logits) {
   const std::span<const float> logits = adjusted(raw_logits);
   const int32_t best_id = argmax(logits);
   // No temperature, or nothing finite to weigh against.
-  if (options_.temperature == 0 || !std::isfinite(logits[static_cast<size_t>(best_id)])) {
+  if (options_.temperature == 0 || !std::isfinite(logits[best_id])) {
     return best_id;
   }
   collect(logits);

@@ -43,12 +43,10 @@ std::map<int32_t, double> naive_distribution(const std::vector<float>& logits,
                                              const SamplerOptions& options) {
   std::vector<int32_t> ids(logits.size());
   std::iota(ids.begin(), ids.end(), 0);
-  const auto logit = [&](int32_t id) {
-    return static_cast<double>(logits[static_cast<size_t>(id)]);
-  };
+  const auto logit = [&](int32_t id) { return static_cast<double>(logits[id]); };
   std::ranges::stable_sort(ids, [&](int32_t a, int32_t b) { return logit(a) > logit(b); });
   if (options.top_k > 0 && ids.size() > static_cast<size_t>(options.top_k)) {
-    ids.resize(static_cast<size_t>(options.top_k));
+    ids.resize(options.top_k);
   }
   double total = 0;
   for (const int32_t id : ids) total += std::exp(logit(id));
@@ -248,7 +246,7 @@ TEST(Sampler, ASeedGivesTheSameTokensAgain) {
 std::vector<float> naive_adjusted(std::vector<float> logits, const std::vector<int32_t>& accepted,
                                   const SamplerOptions& options) {
   for (const auto& [id, bias] : options.logit_bias) {
-    if (static_cast<size_t>(id) < logits.size()) logits[static_cast<size_t>(id)] += bias;
+    if (static_cast<size_t>(id) < logits.size()) logits[id] += bias;
   }
   const size_t n = options.repeat_last_n < 0
                        ? accepted.size()

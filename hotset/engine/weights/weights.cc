@@ -61,7 +61,7 @@ std::string layer_tensor(int64_t layer, std::string_view name) {
 }
 
 void declare_decoder(const model::ModelSpec& spec, ModelWeights& weights, WeightList& list) {
-  weights.layers.resize(static_cast<size_t>(spec.n_layer));
+  weights.layers.resize(spec.n_layer);
   list.add(&weights.token_embedding, "token_embd.weight", WeightUse::kEmbedding,
            {spec.n_vocab, spec.n_embd});
   list.add(&weights.output_norm, "output_norm.weight", WeightUse::kVector, {spec.n_embd});
