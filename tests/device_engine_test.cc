@@ -58,7 +58,7 @@ class SameBits : public testing::TestWithParam<std::tuple<std::string, FlashAtte
 TEST_P(SameBits, OnTheCpuAndOnTheDeviceForEveryPlacement) {
   const auto& [architecture, flash_attention, n_prompt] = GetParam();
   const auto path = model_of(architecture);
-  const auto alone = make_engine(describe(path), options_with("", -1, flash_attention));
+  const auto alone = make_engine(describe(path), options_with("", {}, flash_attention));
   const std::vector<float> expected = prompt_and_decode(*alone, n_prompt);
   for (int64_t n_gpu_layers = 0; n_gpu_layers <= kLayers + 1; ++n_gpu_layers) {
     const auto engine = make_engine(
