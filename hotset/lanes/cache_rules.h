@@ -9,7 +9,6 @@
 #include <string>
 
 #include "hotset/base/error.h"
-#include "hotset/base/setting.h"
 #include "hotset/lanes/lane_costs.h"
 #include "hotset/policy/registry.h"
 
@@ -23,8 +22,6 @@ using CpuShare = std::optional<double>;
 // streamed where a fixed share, and not the costs, says what crosses the link.
 inline constexpr int32_t kDefaultCacheBatch = 32;
 inline constexpr int32_t kMaxCacheBatch = 1 << 16;
-// The largest cache that may be asked for.
-inline constexpr double kMaxCacheMib = kMostMib;
 
 struct CacheRules {
   std::string policy = std::string(policy::kDefaultPolicy);  // a name of the policy registry

@@ -2,8 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <set>
-
+#include "hotset/base/setting_testing.h"
 #include "hotset/measure/bench_settings.h"
 #include "hotset/measure/model_options.h"
 #include "hotset/measure/tune_settings.h"
@@ -13,25 +12,10 @@ namespace {
 
 using testing::HasSubstr;
 
-template <typename Options>
-void expect_defaults_are_read_again(const Settings<Options>& table) {
-  const Options defaults;
-  std::set<std::string> names;
-  for (const Setting<Options>& one : table) {
-    SCOPED_TRACE(one.info.name);
-    EXPECT_TRUE(names.insert(one.info.name).second);
-    EXPECT_FALSE(one.info.help.empty());
-    Options options;
-    ASSERT_TRUE(one.set(options, one.text(defaults))) << one.text(defaults);
-    EXPECT_EQ(one.text(options), one.text(defaults));
-  }
-  EXPECT_TRUE(check_settings(table, defaults));
-}
-
 TEST(MeasureSettings, DefaultsAreReadAgain) {
-  expect_defaults_are_read_again(model_settings());
-  expect_defaults_are_read_again(bench_settings());
-  expect_defaults_are_read_again(tune_settings());
+  test::expect_defaults_are_read_again(model_settings());
+  test::expect_defaults_are_read_again(bench_settings());
+  test::expect_defaults_are_read_again(tune_settings());
 }
 
 TEST(ModelOptions, AreCheckedHoweverTheyWereSet) {

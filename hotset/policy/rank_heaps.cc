@@ -79,7 +79,6 @@ void RankHeaps::pop_root(int32_t heap) const {
   Node* nodes = nodes_of(heap);
   const int32_t n = --n_nodes_[heap];
   if (n > 0) sift_down(nodes, n, 0, nodes[n]);
-  mark_changed(heap);
 }
 
 void RankHeaps::insert(ExpertIndex expert, int32_t slot, int64_t key) {

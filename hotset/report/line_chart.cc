@@ -27,16 +27,6 @@ constexpr std::array<std::string_view, 6> kColours = {"#0072b2", "#d55e00", "#00
                                                       "#cc79a7", "#b07d00", "#56b4e9"};
 constexpr std::string_view kGrey = "#8a8a8a";
 
-// A round step that gives up to about `n` ticks.
-double tick_step(double range, int n) {
-  const double raw = range / n;
-  const double power = std::pow(10, std::floor(std::log10(raw)));
-  for (const double factor : {1.0, 2.0, 5.0}) {
-    if (factor * power >= raw) return factor * power;
-  }
-  return 10 * power;
-}
-
 class Drawing {
  public:
   explicit Drawing(const LineChart& chart) : chart_(chart) {
@@ -138,6 +128,15 @@ void Drawing::draw(const ChartSeries& series, double& name_y) {
 }
 
 }  // namespace
+
+double tick_step(double range, int n) {
+  const double raw = range / n;
+  const double power = std::pow(10, std::floor(std::log10(raw)));
+  for (const double factor : {1.0, 2.0, 5.0}) {
+    if (factor * power >= raw) return factor * power;
+  }
+  return 10 * power;
+}
 
 std::string escaped_html(std::string_view text) {
   std::string result;

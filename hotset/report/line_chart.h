@@ -28,6 +28,10 @@ struct LineChart {
 // An <svg> element: text and grid are `currentColor`, so it stands on light and dark pages.
 std::string line_chart_svg(const LineChart& chart);
 
+// A round step (1, 2 or 5 times a power of ten) that gives up to about `n` ticks. Requires: both
+// above 0.
+double tick_step(double range, int n);
+
 // `text` with what HTML and XML give a meaning written as entities.
 std::string escaped_html(std::string_view text);
 

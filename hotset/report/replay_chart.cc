@@ -135,16 +135,6 @@ Chart chart_of(std::span<const sim::MatrixRow> rows, ChartAxis axis) {
   return chart;
 }
 
-// A round step that gives up to about `n` ticks.
-double tick_step(double range, int n) {
-  const double raw = range / n;
-  const double power = std::pow(10, std::floor(std::log10(raw)));
-  for (const double factor : {1.0, 2.0, 5.0}) {
-    if (factor * power >= raw) return factor * power;
-  }
-  return 10 * power;
-}
-
 class Drawing {
  public:
   Drawing(const Chart& chart, ChartAxis axis) : chart_(chart), axis_(axis) {}

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "hotset/base/printable.h"
+#include "hotset/report/text_table.h"
 
 namespace hotset::report {
 namespace {
@@ -26,9 +27,6 @@ std::string slots_text(const std::vector<int64_t>& slots) {
 }
 
 using Cells = std::vector<std::string>;
-
-// Columns whose cells are words; the others are numbers.
-bool is_word_column(size_t column) { return column == 0 || column == 5; }
 
 const Cells kHeads = {"trace", "MiB",       "%",         "slots",        "share",     "policy",
                       "hit %", "to Belady", "to demand", "upload GiB/t", "cpu GiB/t", "ms/t"};
@@ -50,14 +48,11 @@ Cells cells_of(const sim::MatrixRow& row) {
           fmt::format("{:.4g}", result.modelled_ms_per_token())};
 }
 
-std::string csv_field(const std::string& text) {
-  if (text.find_first_of("\",\r\n") == std::string::npos) return text;
-  std::string quoted = "\"";
-  for (const char c : text) {
-    if (c == '"') quoted += '"';
-    quoted += c;
-  }
-  return quoted + '"';
+TextTable table_of(std::span<const sim::MatrixRow> rows) {
+  TextTable table{.heads = kHeads, .is_word = std::vector<bool>(kHeads.size()), .rows = {}};
+  for (const size_t column : {0, 5}) table.is_word[column] = true;
+  for (const sim::MatrixRow& row : rows) table.rows.push_back(cells_of(row));
+  return table;
 }
 
 }  // namespace
@@ -74,23 +69,7 @@ std::string trace_name(const std::string& path) {
   return std::filesystem::path(path).stem().string();
 }
 
-std::string replay_table(std::span<const sim::MatrixRow> rows) {
-  std::vector<Cells> lines = {kHeads};
-  for (const sim::MatrixRow& row : rows) lines.push_back(cells_of(row));
-  std::vector<size_t> widths(kHeads.size());
-  for (const Cells& line : lines) {
-    for (size_t c = 0; c < line.size(); ++c) widths[c] = std::max(widths[c], line[c].size());
-  }
-  std::string text;
-  for (const Cells& line : lines) {
-    for (size_t c = 0; c < line.size(); ++c) {
-      text += is_word_column(c) ? fmt::format("{:<{}}", line[c], widths[c])
-                                : fmt::format("{:>{}}", line[c], widths[c]);
-      text += c + 1 < line.size() ? "  " : "\n";
-    }
-  }
-  return text;
-}
+std::string replay_table(std::span<const sim::MatrixRow> rows) { return table_of(rows).text(); }
 
 std::string replay_legend(const sim::MatrixOptions& options) {
   const lanes::LaneRates rates = options.rules.rates.value_or(lanes::kTypicalRates);
@@ -104,13 +83,7 @@ std::string replay_legend(const sim::MatrixOptions& options) {
 }
 
 std::string replay_markdown(std::span<const sim::MatrixRow> rows) {
-  std::string text = fmt::format("| {} |\n|", fmt::join(kHeads, " | "));
-  for (size_t c = 0; c < kHeads.size(); ++c) text += is_word_column(c) ? " --- |" : " ---: |";
-  text += "\n";
-  for (const sim::MatrixRow& row : rows) {
-    text += fmt::format("| {} |\n", fmt::join(cells_of(row), " | "));
-  }
-  return text;
+  return table_of(rows).markdown();
 }
 
 std::string replay_csv(std::span<const sim::MatrixRow> rows) {

@@ -83,7 +83,7 @@ Status validate_options(const MatrixOptions& options) {
   if (options.shares.empty()) return empty("CPU share is");
   for (const CacheSize& size : options.sizes) {
     const bool is_mib = size.unit == CacheSize::Unit::kMib;
-    const double max = is_mib ? lanes::kMaxCacheMib : kMaxCachePercent;
+    const double max = is_mib ? kMostMib : kMaxCachePercent;
     if (!(size.value > 0 && size.value <= max)) {
       return make_error(ErrorCode::kInvalidArgument,
                         "cache size is {} {}, expected above 0 and at most {}", size.value,

@@ -20,7 +20,7 @@ namespace hotset::sim {
 // A budget for all devices together.
 struct CacheSize {
   enum class Unit {
-    kMib,      // value in (0, lanes::kMaxCacheMib]
+    kMib,      // value in (0, kMostMib]
     kPercent,  // of the bytes of all experts; value in (0, 200]
   };
   Unit unit = Unit::kPercent;
